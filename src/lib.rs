@@ -1,1 +1,4 @@
-//! vmdrain-agent.
+//! vmdrain-agent: empties a KubeVirt host of virtual machines before the host goes down.
+
+pub mod agent;
+pub mod drain;

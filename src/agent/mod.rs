@@ -1,0 +1,4 @@
+//! The shell: one task drives the core.
+
+pub mod command;
+pub mod ports;
