@@ -203,6 +203,27 @@ impl Machine {
         self.wake
     }
 
+    /// What an effect that broke down without a result counts as; `None` when nobody waits for it.
+    pub fn failed_outcome(&self, id: EffectId, why: &str) -> Option<Outcome> {
+        let fault = || Fault {
+            class: super::action::FaultClass::Transient,
+            text: why.to_owned(),
+        };
+        Some(match self.pending.get(&id)? {
+            Pending::ReadNode(_) | Pending::Cordon | Pending::Uncordon(_) => {
+                Outcome::Node(Err(fault()))
+            }
+            Pending::Evict { .. } | Pending::CancelEvacuation { .. } | Pending::DeleteMigration => {
+                Outcome::Reply(Err(fault()))
+            }
+            Pending::Confirm { .. } => Outcome::Fresh(Err(fault())),
+            Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.to_owned())),
+            Pending::AskLogind => {
+                Outcome::Logind(super::action::LogindAnswer::Failed(why.to_owned()))
+            }
+        })
+    }
+
     fn done(&mut self, id: EffectId, outcome: Outcome, now: Mono) {
         // A result of an effect that nobody waits for any more is late: ignored.
         let Some(pending) = self.pending.remove(&id) else {
