@@ -1,5 +1,6 @@
 //! vmdrain-agent: empties a KubeVirt host of virtual machines before the host goes down.
 
 pub mod agent;
+pub mod bus;
 pub mod drain;
 pub mod host;
