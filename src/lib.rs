@@ -1,4 +1,7 @@
 //! vmdrain-agent: empties a KubeVirt host of virtual machines before the host goes down.
 
 pub mod agent;
+pub mod cli;
+pub mod config;
 pub mod drain;
+pub mod telemetry;
