@@ -36,6 +36,7 @@
 pub mod agent;
 pub mod bus;
 pub mod cli;
+pub mod cluster;
 pub mod config;
 pub mod drain;
 pub mod host;
