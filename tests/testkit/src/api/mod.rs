@@ -22,6 +22,8 @@ pub mod selectors;
 pub mod server;
 pub mod store;
 pub mod tables;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub use admission::{Admission, AllowAll, EvictionRequest, Later, SubresourceRequest};
 pub use failure::Failure;
