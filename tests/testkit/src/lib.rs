@@ -1,1 +1,4 @@
 //! testkit
+
+pub mod api;
+pub mod clock;
