@@ -1,4 +1,6 @@
-//! testkit
+//! The simulated world that vmdrain-agent is tested against; never shipped.
 
 pub mod api;
 pub mod clock;
+pub mod host;
+pub mod scenario;
