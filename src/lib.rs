@@ -34,4 +34,10 @@
 //! (our delay lock on the host), *release*, *restore*, *deadline*, *net* (one of three ways a host goes down).
 
 pub mod agent;
+pub mod bus;
+pub mod cli;
+pub mod cluster;
+pub mod config;
 pub mod drain;
+pub mod host;
+pub mod telemetry;
