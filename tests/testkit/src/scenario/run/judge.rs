@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::observer::{Key, Story, text};
-use super::scene::{Line, Scene, from_agent};
+use super::scene::{Line, Scene};
 use crate::api::log::{Entry, wildcard};
 use crate::scenario::expect::{
     Bounds, EventMatch, Fate, HostState, JournalMatch, NodeExpect, RequestMatch, SavedExpect,
@@ -31,7 +31,7 @@ pub fn judge(what: &What, scene: &Scene<'_>) -> Judgement {
         What::Node(node) => self::node(node, scene),
         What::Requests(which, bounds) => {
             let log = scene.log.entries();
-            let hits = log.iter().filter(|entry| from_agent(entry) && request(which, entry));
+            let hits = log.iter().filter(|entry| scene.from_agent(entry) && request(which, entry));
             count(hits.count(), *bounds, "requests")
         }
         What::Event(which, bounds) => {

@@ -120,10 +120,17 @@ pub struct Scene<'a> {
     pub host: &'a str,
 }
 
-/// How the agent names itself in `User-Agent`; the played kubelet has the same credentials.
-pub const USER_AGENT: &str = "vmdrain-agent";
+/// How the played parts name themselves in `User-Agent`: the kubelet has the agent's credentials.
+pub const PLAYED: &str = "clustersim";
 
-/// Whether a request came from the agent.
-pub fn from_agent(entry: &Entry) -> bool {
-    entry.agent.starts_with(USER_AGENT)
+impl Scene<'_> {
+    /// Whether a request came from the agent.
+    pub fn from_agent(&self, entry: &Entry) -> bool {
+        from_agent(self.host, entry)
+    }
+}
+
+/// Whether a request came from the agent of a node.
+pub fn from_agent(node: &str, entry: &Entry) -> bool {
+    entry.user.strip_prefix("system:node:") == Some(node) && !entry.agent.starts_with(PLAYED)
 }
