@@ -1,1 +1,3 @@
-//! testkit
+//! The simulated world that vmdrain-agent is tested against.
+
+pub mod logind;
