@@ -198,7 +198,7 @@ impl Server {
     }
 
     /// Waits for a moment of simulated time; for ever when it is [`NEVER`].
-    pub(super) async fn sleep_until(&self, moment: Duration) {
+    pub(in crate::api) async fn sleep_until(&self, moment: Duration) {
         if moment == NEVER {
             std::future::pending::<()>().await;
         }
