@@ -9,7 +9,6 @@ mod requests;
 use std::time::Duration;
 
 use super::scene::{Line, Scene};
-use crate::api::Change;
 use crate::host::Moment;
 use crate::scenario::{Rule, Scenario};
 
@@ -39,8 +38,6 @@ pub struct Terms {
     pub can_unmark: bool,
     /// What the agent keeps free before logind's limit.
     pub margin: Duration,
-    /// At most so many migrations out of one node, and in the cluster.
-    pub slots: (usize, usize),
     /// How far a real clock may be off.
     pub slack: Duration,
 }
@@ -80,7 +77,7 @@ impl Rules {
     }
 
     /// Looks at what is new.
-    pub fn step(&mut self, scene: &Scene<'_>, changes: &[Change], history: &[Moment]) {
+    pub fn step(&mut self, scene: &Scene<'_>, history: &[Moment]) {
         let mut found = Found {
             now: scene.now,
             list: Vec::new(),
@@ -88,7 +85,7 @@ impl Rules {
         self.host.step(&self.terms, scene, history, &mut found);
         self.requests.consent |= self.host.going_down();
         self.requests.step(&self.terms, scene, &mut found);
-        self.cluster.step(&self.terms, scene, changes, &mut found);
+        self.cluster.step(scene, &mut found);
         let lines = scene.journal.lines_from(self.lines_seen);
         self.lines_seen += lines.len();
         for line in lines {
@@ -107,13 +104,13 @@ impl Rules {
         self.add(found);
     }
 
-    /// The agent's task or process ended in a panic.
-    pub fn panicked(&mut self, at: Duration, how: &str) {
+    /// A rule that somebody else watches was broken.
+    pub fn broken(&mut self, rule: Rule, at: Duration, how: impl Into<String>) {
         let mut found = Found {
             now: at,
             list: Vec::new(),
         };
-        found.add(Rule::Panic, how);
+        found.add(rule, how);
         self.add(found);
     }
 
