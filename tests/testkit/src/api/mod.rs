@@ -6,10 +6,28 @@
 //! - [`failure`]: an answer that is not a success, with the words of the real server.
 
 pub mod admission;
+pub mod answer;
+pub mod call;
+pub mod discovery;
 pub mod failure;
+pub mod faults;
+pub mod front;
+pub mod identity;
 pub mod kinds;
+pub mod log;
+pub mod openapi;
+pub mod patch;
+pub mod rights;
+pub mod selectors;
+pub mod server;
 pub mod store;
+pub mod tables;
 
 pub use admission::{Admission, AllowAll, EvictionRequest, Later, SubresourceRequest};
 pub use failure::Failure;
+pub use faults::{Effect, Faults, Rule};
+pub use identity::Identity;
+pub use log::{Entry, Filter, Log};
+pub use rights::Rights;
+pub use server::Server;
 pub use store::{Change, ChangeKind, Expired, Store};

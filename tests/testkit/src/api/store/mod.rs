@@ -204,6 +204,17 @@ impl Store {
         self.lock().changes_since(revision)
     }
 
+    /// What happened to one resource after `revision`, and the newest revision of all (up to which this is complete).
+    pub fn changes_of(&self, resource: &str, revision: u64) -> Result<(Vec<Change>, u64), Expired> {
+        let state = self.lock();
+        Ok((state.changes_of(resource, revision)?, state.revision()))
+    }
+
+    /// Whether anything lives in a namespace, whatever its Namespace object says.
+    pub fn is_namespace_used(&self, namespace: &str) -> bool {
+        self.lock().is_namespace_used(namespace)
+    }
+
     /// Forgets the history: watches and pages of older revisions get 410 from now on.
     pub fn compact(&self) {
         self.lock().compact();

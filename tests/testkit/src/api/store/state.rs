@@ -12,7 +12,7 @@ use crate::api::failure::Failure;
 use crate::api::kinds;
 
 /// How many changes are remembered before the oldest are forgotten.
-const HISTORY: usize = 50_000;
+const HISTORY: usize = 20_000;
 /// The first revision of a world; real clusters are never at 0, and 0 means "any" in a request.
 const FIRST_REVISION: u64 = 1000;
 /// The characters of a generated name (no vowels, so no words).
@@ -86,6 +86,20 @@ impl State {
             .history
             .partition_point(|change| change.revision <= revision);
         Ok(self.history.iter().skip(from).cloned().collect())
+    }
+
+    pub(super) fn changes_of(&self, resource: &str, revision: u64) -> Result<Vec<Change>, Expired> {
+        self.check_age(revision)?;
+        let from = self.history.partition_point(|change| change.revision <= revision);
+        Ok(self.history.range(from..).filter(|change| change.resource == resource).cloned().collect())
+    }
+
+    pub(super) fn is_namespace_used(&self, namespace: &str) -> bool {
+        let inside = |objects: &Objects| {
+            let from = (namespace.to_owned(), String::new());
+            objects.range(from..).next().is_some_and(|((found, _), _)| found == namespace)
+        };
+        !namespace.is_empty() && self.objects.values().any(inside)
     }
 
     pub(super) fn compact(&mut self) {

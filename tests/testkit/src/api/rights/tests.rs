@@ -1,0 +1,1 @@
+//! Does every identity get what the real servers gave it?
