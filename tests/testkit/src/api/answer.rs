@@ -17,7 +17,9 @@ pub type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// An answer that is whole.
 pub fn bytes(code: u16, content_type: &str, body: impl Into<Bytes>) -> Response<Body> {
-    let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
+    let body = Full::new(body.into())
+        .map_err(|never| match never {})
+        .boxed_unsync();
     build(code, content_type, body)
 }
 
@@ -29,12 +31,18 @@ pub fn json(code: u16, value: &Value) -> Response<Body> {
 /// A refusal.
 pub fn failure(failure: &Failure) -> Response<Body> {
     let mut response = if failure.text_body {
-        bytes(failure.code, "text/plain; charset=utf-8", failure.message.clone())
+        bytes(
+            failure.code,
+            "text/plain; charset=utf-8",
+            failure.message.clone(),
+        )
     } else {
         json(failure.code, &failure.status())
     };
     if let Some(seconds) = failure.retry_after {
-        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, seconds.into());
     }
     response
 }
@@ -47,7 +55,8 @@ pub fn stream(chunks: impl Stream<Item = io::Result<Bytes>> + Send + 'static) ->
 
 fn build(code: u16, content_type: &str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if let Ok(value) = content_type.parse() {
         response.headers_mut().insert(header::CONTENT_TYPE, value);
     }

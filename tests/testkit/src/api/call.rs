@@ -36,8 +36,15 @@ pub struct Call {
 impl Call {
     /// Reads a request line.
     pub fn parse(method: &Method, uri: &http::Uri) -> Self {
-        let query: BTreeMap<String, String> = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
-        let mut call = Self { path: uri.path().to_owned(), query, ..Self::default() };
+        let query: BTreeMap<String, String> =
+            form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
+                .into_owned()
+                .collect();
+        let mut call = Self {
+            path: uri.path().to_owned(),
+            query,
+            ..Self::default()
+        };
         call.read_path();
         call.verb = call.verb_for(method);
         if matches!(call.verb.as_str(), "list" | "watch" | "deletecollection")
@@ -66,12 +73,15 @@ impl Call {
             rest.remove(0);
             self.query.insert("watch".to_owned(), "true".to_owned());
         }
-        if rest.len() > 2 && rest[0] == "namespaces" && !matches!(rest[2].as_str(), "status" | "finalize") {
-            self.namespace = rest[1].clone();
+        if rest.len() > 2
+            && rest[0] == "namespaces"
+            && !matches!(rest[2].as_str(), "status" | "finalize")
+        {
+            self.namespace.clone_from(&rest[1]);
             rest.drain(..2);
         } else if rest.first().is_some_and(|part| part == "namespaces") && rest.len() > 1 {
             // RBAC sees a namespace as an object in itself.
-            self.namespace = rest[1].clone();
+            self.namespace.clone_from(&rest[1]);
         }
         let mut rest = rest.into_iter();
         self.resource = rest.next().unwrap_or_default();
@@ -143,7 +153,10 @@ impl Call {
 fn decode(part: &str) -> String {
     // '+' is a plain character in a path, unlike in a query.
     let escaped = part.replace('+', "%2B");
-    form_urlencoded::parse(escaped.as_bytes()).next().map(|(key, _)| key.into_owned()).unwrap_or_default()
+    form_urlencoded::parse(escaped.as_bytes())
+        .next()
+        .map(|(key, _)| key.into_owned())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -158,20 +171,79 @@ mod tests {
     fn words_of_rbac() {
         let seen = |method: &str, uri: &str| {
             let call = call(method, uri);
-            (call.verb.clone(), call.group.clone(), call.rbac_resource(), call.namespace.clone(), call.name)
+            (
+                call.verb.clone(),
+                call.group.clone(),
+                call.rbac_resource(),
+                call.namespace.clone(),
+                call.name,
+            )
         };
         let is = |verb: &str, group: &str, resource: &str, namespace: &str, name: &str| {
-            (verb.to_owned(), group.to_owned(), resource.to_owned(), namespace.to_owned(), name.to_owned())
+            (
+                verb.to_owned(),
+                group.to_owned(),
+                resource.to_owned(),
+                namespace.to_owned(),
+                name.to_owned(),
+            )
         };
-        assert_eq!(seen("GET", "/api/v1/nodes"), is("list", "", "nodes", "", ""));
-        assert_eq!(seen("GET", "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&watch=true"), is("watch", "", "nodes", "", "n1"));
-        assert_eq!(seen("POST", "/api/v1/namespaces/vms/pods/a/eviction?dryRun=All"), is("create", "", "pods/eviction", "vms", "a"));
-        assert_eq!(seen("GET", "/api/v1/namespaces/vms"), is("get", "", "namespaces", "vms", "vms"));
-        assert_eq!(seen("GET", "/api/v1/namespaces/vms/pods"), is("list", "", "pods", "vms", ""));
-        assert_eq!(seen("PATCH", "/api/v1/namespaces/vms/status"), is("patch", "", "namespaces/status", "vms", "vms"));
-        assert_eq!(seen("DELETE", "/apis/policy/v1/namespaces/vms/poddisruptionbudgets"), is("deletecollection", "policy", "poddisruptionbudgets", "vms", ""));
+        assert_eq!(
+            seen("GET", "/api/v1/nodes"),
+            is("list", "", "nodes", "", "")
+        );
+        assert_eq!(
+            seen(
+                "GET",
+                "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&watch=true"
+            ),
+            is("watch", "", "nodes", "", "n1")
+        );
+        assert_eq!(
+            seen("POST", "/api/v1/namespaces/vms/pods/a/eviction?dryRun=All"),
+            is("create", "", "pods/eviction", "vms", "a")
+        );
+        assert_eq!(
+            seen("GET", "/api/v1/namespaces/vms"),
+            is("get", "", "namespaces", "vms", "vms")
+        );
+        assert_eq!(
+            seen("GET", "/api/v1/namespaces/vms/pods"),
+            is("list", "", "pods", "vms", "")
+        );
+        assert_eq!(
+            seen("PATCH", "/api/v1/namespaces/vms/status"),
+            is("patch", "", "namespaces/status", "vms", "vms")
+        );
+        assert_eq!(
+            seen(
+                "DELETE",
+                "/apis/policy/v1/namespaces/vms/poddisruptionbudgets"
+            ),
+            is(
+                "deletecollection",
+                "policy",
+                "poddisruptionbudgets",
+                "vms",
+                ""
+            )
+        );
         assert_eq!(seen("GET", "/version"), is("get", "", "", "", ""));
-        let cancel = call("PUT", "/apis/subresources.kubevirt.io/v1/namespaces/vms/virtualmachineinstances/a/evacuate/cancel");
-        assert_eq!((cancel.verb.as_str(), cancel.rbac_resource().as_str(), cancel.rest.as_str()), ("update", "virtualmachineinstances/evacuate", "evacuate/cancel"));
+        let cancel = call(
+            "PUT",
+            "/apis/subresources.kubevirt.io/v1/namespaces/vms/virtualmachineinstances/a/evacuate/cancel",
+        );
+        assert_eq!(
+            (
+                cancel.verb.as_str(),
+                cancel.rbac_resource().as_str(),
+                cancel.rest.as_str()
+            ),
+            (
+                "update",
+                "virtualmachineinstances/evacuate",
+                "evacuate/cancel"
+            )
+        );
     }
 }

@@ -10,9 +10,19 @@ use super::server::SUBRESOURCES;
 /// The version that the server claims.
 pub const GIT_VERSION: &str = "v1.34.2";
 /// Content type of the aggregated form.
-pub const AGGREGATED_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+pub const AGGREGATED_TYPE: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const VERBS: [&str; 8] = [
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// Whether a client understands the aggregated form.
@@ -35,7 +45,11 @@ pub fn core_versions() -> Value {
 
 /// `/apis`.
 pub fn groups() -> Value {
-    let groups: Vec<Value> = group_versions().into_iter().filter(|(group, _)| !group.is_empty()).map(|(group, versions)| describe(group, &versions)).collect();
+    let groups: Vec<Value> = group_versions()
+        .into_iter()
+        .filter(|(group, _)| !group.is_empty())
+        .map(|(group, versions)| describe(group, &versions))
+        .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
@@ -58,19 +72,36 @@ pub fn resources(path: &str) -> Option<Value> {
     if !group_versions().get(group)?.contains(&version) {
         return None;
     }
-    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let kinds = KINDS.iter().filter(|kind| kind.group == group && kind.version == version);
+    let group_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
+    let kinds = KINDS
+        .iter()
+        .filter(|kind| kind.group == group && kind.version == version);
     let resources: Vec<Value> = kinds.flat_map(listed).chain(reviews(group)).collect();
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}))
+    Some(
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}),
+    )
 }
 
 /// The aggregated form of `/api` (`core`) or `/apis`.
 pub fn aggregated(core: bool) -> Value {
-    let groups = group_versions().into_iter().filter(|(group, _)| group.is_empty() == core);
+    let groups = group_versions()
+        .into_iter()
+        .filter(|(group, _)| group.is_empty() == core);
     let items: Vec<Value> = groups
         .map(|(group, versions)| {
-            let versions: Vec<Value> = versions.iter().map(|version| aggregated_version(group, version)).collect();
-            let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| aggregated_version(group, version))
+                .collect();
+            let metadata = if group.is_empty() {
+                json!({})
+            } else {
+                json!({"name": group})
+            };
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
@@ -93,17 +124,23 @@ pub(super) fn group_versions() -> BTreeMap<&'static str, Vec<&'static str>> {
 }
 
 fn describe(group: &str, versions: &[&str]) -> Value {
-    let versions: Vec<Value> = versions.iter().map(|version| json!({"groupVersion": format!("{group}/{version}"), "version": version})).collect();
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(|version| json!({"groupVersion": format!("{group}/{version}"), "version": version}))
+        .collect();
     json!({"name": group, "versions": versions, "preferredVersion": versions[0]})
 }
 
 fn short_names(kind: &Kind) -> Vec<&'static str> {
-    kind.short.split(',').filter(|name| !name.is_empty()).collect()
+    kind.short
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .collect()
 }
 
 fn listed(kind: &Kind) -> Vec<Value> {
     let mut resources = vec![json!({
-        "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind, "verbs": VERBS,
+        "name": kind.plural, "singularName": kind.singular(), "namespaced": kind.namespaced, "kind": kind.kind, "verbs": VERBS,
         "shortNames": short_names(kind),
     })];
     let mut sub = |name: &str, kind_name: &str, verbs: &[&str]| {
@@ -124,7 +161,9 @@ fn listed(kind: &Kind) -> Vec<Value> {
 }
 
 fn aggregated_version(group: &str, version: &str) -> Value {
-    let kinds = KINDS.iter().filter(|kind| kind.group == group && kind.version == version);
+    let kinds = KINDS
+        .iter()
+        .filter(|kind| kind.group == group && kind.version == version);
     let mut resources: Vec<Value> = kinds.map(aggregated_resource).collect();
     resources.extend(reviews(group).map(|review| {
         json!({
@@ -140,14 +179,17 @@ fn aggregated_resource(kind: &Kind) -> Value {
     let mut subresources = Vec::new();
     if kind.plural == "pods" {
         let eviction = json!({"group": "policy", "version": "v1", "kind": "Eviction"});
-        subresources.push(json!({"subresource": "eviction", "responseKind": eviction, "verbs": ["create"]}));
+        subresources.push(
+            json!({"subresource": "eviction", "responseKind": eviction, "verbs": ["create"]}),
+        );
     }
     if kind.status {
-        subresources.push(json!({"subresource": "status", "responseKind": own, "verbs": STATUS_VERBS}));
+        subresources
+            .push(json!({"subresource": "status", "responseKind": own, "verbs": STATUS_VERBS}));
     }
     json!({
         "resource": kind.plural, "responseKind": own, "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
-        "singularResource": kind.singular, "verbs": VERBS, "shortNames": short_names(kind), "subresources": subresources,
+        "singularResource": kind.singular(), "verbs": VERBS, "shortNames": short_names(kind), "subresources": subresources,
     })
 }
 

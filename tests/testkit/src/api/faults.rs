@@ -67,8 +67,8 @@ pub(super) struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     Flows,
-    /// Nothing comes through; look again when the faults change or this moment comes.
-    Silent(Option<Duration>),
+    /// Nothing comes through; look again when the faults change or this moment ([`NEVER`]) comes.
+    Silent(Duration),
     /// The connection breaks.
     Breaks,
     /// The server closes it in order.
@@ -84,11 +84,15 @@ pub(super) struct Epoch {
     expired: u64,
 }
 
+/// The end of what has no end.
+pub(super) const NEVER: Duration = Duration::MAX;
+
 #[derive(Debug, Default)]
 struct Table {
     rules: Vec<(u64, Rule)>,
     next: u64,
-    down: Option<Option<Duration>>,
+    /// Until when the server is down, if it is.
+    down: Option<Duration>,
     epoch: Epoch,
     generation: u64,
     /// Old generations and until when they are accepted.
@@ -104,7 +108,10 @@ pub struct Faults {
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { table: Arc::default(), changed: Arc::new(watch::channel(0).0) }
+        Self {
+            table: Arc::default(),
+            changed: Arc::new(watch::channel(0).0),
+        }
     }
 }
 
@@ -133,7 +140,7 @@ impl Faults {
 
     /// The server refuses connections and breaks the open ones, until this moment of simulated time (`None`: until [`up`](Self::up)).
     pub fn down(&self, until: Option<Duration>) {
-        self.change(|table| table.down = Some(until));
+        self.change(|table| table.down = Some(until.unwrap_or(NEVER)));
     }
 
     /// The server is back.
@@ -168,7 +175,11 @@ impl Faults {
     /// Whether credentials of a generation are accepted at `now`.
     pub fn accepts(&self, generation: u64, now: Duration) -> bool {
         let table = self.lock();
-        generation == table.generation || table.old.iter().any(|(old, until)| *old == generation && now < *until)
+        generation == table.generation
+            || table
+                .old
+                .iter()
+                .any(|(old, until)| *old == generation && now < *until)
     }
 
     /// Whether the server refuses connections at `now`.
@@ -176,9 +187,9 @@ impl Faults {
         self.lock().is_down(now)
     }
 
-    /// When the server comes back by itself, if it is down.
-    pub(super) fn back_at(&self) -> Option<Duration> {
-        self.lock().down.flatten()
+    /// When the server comes back by itself ([`NEVER`]: not), if it is down.
+    pub(super) fn back_at(&self, now: Duration) -> Option<Duration> {
+        self.lock().down.filter(|until| now < *until)
     }
 
     /// Wakes whoever has to look at the faults again.
@@ -197,7 +208,9 @@ impl Faults {
             match &rule.effect {
                 Effect::Delay(by) => plan.delay += *by,
                 _ if plan.effect.is_some() => continue,
-                other => plan.effect = Some((*number, other.clone())),
+                effect @ (Effect::Answer(_) | Effect::Drop { .. } | Effect::Hang { .. }) => {
+                    plan.effect = Some((*number, effect.clone()));
+                }
             }
             if let Some(times) = &mut rule.times {
                 *times -= 1;
@@ -206,11 +219,11 @@ impl Faults {
         plan
     }
 
-    /// Whether a rule is still in force at `now`, and when it ends by itself.
-    pub(super) fn in_force(&self, number: u64, now: Duration) -> Option<Option<Duration>> {
+    /// When a rule that is in force at `now` ends by itself ([`NEVER`]: not).
+    pub(super) fn in_force(&self, number: u64, now: Duration) -> Option<Duration> {
         let table = self.lock();
         let (_, rule) = table.rules.iter().find(|(own, _)| *own == number)?;
-        rule.until.is_none_or(|until| now < until).then_some(rule.until)
+        Some(rule.end()).filter(|end| now < *end)
     }
 
     pub(super) fn epoch(&self) -> Epoch {
@@ -224,10 +237,12 @@ impl Faults {
             return Stream::Breaks;
         }
         let silent = table.rules.iter().find(|(_, rule)| {
-            matches!(rule.effect, Effect::Hang { .. }) && rule.times.is_none() && rule.applies(user, call, now)
+            matches!(rule.effect, Effect::Hang { .. })
+                && rule.times.is_none()
+                && rule.applies(user, call, now)
         });
         match silent {
-            Some((_, rule)) => Stream::Silent(rule.until),
+            Some((_, rule)) => Stream::Silent(rule.end()),
             None if table.epoch.expired != began.expired => Stream::Expires,
             None if table.epoch.closed != began.closed => Stream::Closes,
             None => Stream::Flows,
@@ -247,13 +262,17 @@ impl Faults {
 
 impl Table {
     fn is_down(&self, now: Duration) -> bool {
-        self.down.is_some_and(|until| until.is_none_or(|until| now < until))
+        self.down.is_some_and(|until| now < until)
     }
 }
 
 impl Rule {
+    fn end(&self) -> Duration {
+        self.until.unwrap_or(NEVER)
+    }
+
     fn applies(&self, user: &str, call: &Call, now: Duration) -> bool {
-        self.times != Some(0) && self.until.is_none_or(|until| now < until) && self.filter.matches_call(user, call)
+        self.times != Some(0) && now < self.end() && self.filter.matches_call(user, call)
     }
 }
 
@@ -264,37 +283,87 @@ mod tests {
     const NOW: Duration = Duration::from_secs(5);
 
     fn call() -> Call {
-        Call { verb: "create".into(), resource: "pods".into(), rest: "eviction".into(), name: "virt-launcher-a-x".into(), ..Call::default() }
+        Call {
+            verb: "create".into(),
+            resource: "pods".into(),
+            rest: "eviction".into(),
+            name: "virt-launcher-a-x".into(),
+            ..Call::default()
+        }
     }
 
     fn rule(effect: Effect) -> Rule {
-        let filter = Filter { resource: "pods".into(), subresource: "eviction".into(), name: "virt-launcher-a-*".into(), ..Filter::default() };
-        Rule { filter, effect, times: None, until: None }
+        let filter = Filter {
+            resource: "pods".into(),
+            subresource: "eviction".into(),
+            name: "virt-launcher-a-*".into(),
+            ..Filter::default()
+        };
+        Rule {
+            filter,
+            effect,
+            times: None,
+            until: None,
+        }
     }
 
     #[test]
     fn rules_count_and_end() {
         let faults = Faults::default();
-        faults.add(Rule { times: Some(2), ..rule(Effect::Drop { after_write: true }) });
-        faults.add(Rule { until: Some(Duration::from_secs(6)), ..rule(Effect::Delay(Duration::from_secs(1))) });
+        faults.add(Rule {
+            times: Some(2),
+            ..rule(Effect::Drop { after_write: true })
+        });
+        faults.add(Rule {
+            until: Some(Duration::from_secs(6)),
+            ..rule(Effect::Delay(Duration::from_secs(1)))
+        });
         for expected in [true, true, false] {
             let plan = faults.take("u", &call(), NOW);
             assert_eq!(plan.effect.is_some(), expected);
             assert_eq!(plan.delay, Duration::from_secs(1));
         }
-        assert_eq!(faults.take("u", &call(), Duration::from_secs(6)), Plan::default());
-        assert_eq!(faults.take("u", &Call { rest: String::new(), ..call() }, NOW), Plan::default());
+        assert_eq!(
+            faults.take("u", &call(), Duration::from_secs(6)),
+            Plan::default()
+        );
+        assert_eq!(
+            faults.take(
+                "u",
+                &Call {
+                    rest: String::new(),
+                    ..call()
+                },
+                NOW
+            ),
+            Plan::default()
+        );
     }
 
     #[test]
     fn streams_fall_silent_break_close_and_expire() {
         let faults = Faults::default();
-        let watch = Call { verb: "watch".into(), resource: "pods".into(), ..Call::default() };
+        let watch = Call {
+            verb: "watch".into(),
+            resource: "pods".into(),
+            ..Call::default()
+        };
         let began = faults.epoch();
         assert_eq!(faults.stream("u", &watch, began, NOW), Stream::Flows);
-        let filter = Filter { verb: "watch".into(), ..Filter::default() };
-        let hang = faults.add(Rule { filter, effect: Effect::Hang { after_write: false }, times: None, until: None });
-        assert_eq!(faults.stream("u", &watch, began, NOW), Stream::Silent(None));
+        let filter = Filter {
+            verb: "watch".into(),
+            ..Filter::default()
+        };
+        let hang = faults.add(Rule {
+            filter,
+            effect: Effect::Hang { after_write: false },
+            times: None,
+            until: None,
+        });
+        assert_eq!(
+            faults.stream("u", &watch, began, NOW),
+            Stream::Silent(NEVER)
+        );
         faults.remove(hang);
         faults.close_watches();
         assert_eq!(faults.stream("u", &watch, began, NOW), Stream::Closes);

@@ -35,7 +35,10 @@ impl Identity {
     pub fn service_account(namespace: &str, name: &str) -> Self {
         Self::new(
             &format!("system:serviceaccount:{namespace}:{name}"),
-            &["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}")],
+            &[
+                "system:serviceaccounts",
+                &format!("system:serviceaccounts:{namespace}"),
+            ],
         )
     }
 
@@ -57,6 +60,8 @@ impl Identity {
 
     /// The node whose kubelet this is; both the name and the group are needed, as for the Node authorizer.
     pub fn node(&self) -> Option<&str> {
-        self.user.strip_prefix("system:node:").filter(|_| self.is_in("system:nodes"))
+        self.user
+            .strip_prefix("system:node:")
+            .filter(|_| self.is_in("system:nodes"))
     }
 }

@@ -9,8 +9,6 @@ pub struct Kind {
     pub version: &'static str,
     /// Plural name; unique over all groups here.
     pub plural: &'static str,
-    /// Singular name, what people type.
-    pub singular: &'static str,
     /// `kind` of an object.
     pub kind: &'static str,
     /// Whether objects live in a namespace.
@@ -24,6 +22,11 @@ pub struct Kind {
 }
 
 impl Kind {
+    /// Singular name, what people type.
+    pub fn singular(&self) -> String {
+        self.kind.to_ascii_lowercase()
+    }
+
     /// `v1`, or `group/version`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
@@ -39,303 +42,112 @@ impl Kind {
     }
 }
 
-const NAMESPACED: bool = true;
-const CLUSTER: bool = false;
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const CRD: &str = "apiextensions.k8s.io";
+const KUBEVIRT: &str = "kubevirt.io";
+const RBAC: &str = "rbac.authorization.k8s.io";
+const STORAGE: &str = "storage.k8s.io";
 
 /// Every resource that is served.
 pub const KINDS: &[Kind] = &[
-    core("nodes", "node", "Node", CLUSTER, true, "no"),
-    core("pods", "pod", "Pod", NAMESPACED, true, "po").counted(),
-    core("namespaces", "namespace", "Namespace", CLUSTER, true, "ns"),
-    core("events", "event", "Event", NAMESPACED, false, "ev"),
-    core("services", "service", "Service", NAMESPACED, true, "svc"),
-    core(
-        "endpoints",
-        "endpoints",
-        "Endpoints",
-        NAMESPACED,
-        false,
-        "ep",
-    ),
-    core(
-        "configmaps",
-        "configmap",
-        "ConfigMap",
-        NAMESPACED,
-        false,
-        "cm",
-    ),
-    core("secrets", "secret", "Secret", NAMESPACED, false, ""),
-    core(
-        "serviceaccounts",
-        "serviceaccount",
-        "ServiceAccount",
-        NAMESPACED,
-        false,
-        "sa",
-    ),
-    core(
-        "persistentvolumes",
-        "persistentvolume",
-        "PersistentVolume",
-        CLUSTER,
-        true,
-        "pv",
-    ),
-    core(
-        "persistentvolumeclaims",
-        "persistentvolumeclaim",
-        "PersistentVolumeClaim",
-        NAMESPACED,
-        true,
-        "pvc",
-    ),
-    core(
-        "replicationcontrollers",
-        "replicationcontroller",
-        "ReplicationController",
-        NAMESPACED,
-        true,
-        "rc",
-    )
-    .counted(),
-    group(
-        "apps",
-        "v1",
-        "deployments",
-        "deployment",
-        "Deployment",
-        NAMESPACED,
-        "deploy",
-    )
-    .counted(),
-    group(
-        "apps",
-        "v1",
-        "replicasets",
-        "replicaset",
-        "ReplicaSet",
-        NAMESPACED,
-        "rs",
-    )
-    .counted(),
-    group(
-        "apps",
-        "v1",
-        "statefulsets",
-        "statefulset",
-        "StatefulSet",
-        NAMESPACED,
-        "sts",
-    )
-    .counted(),
-    group(
-        "apps",
-        "v1",
-        "daemonsets",
-        "daemonset",
-        "DaemonSet",
-        NAMESPACED,
-        "ds",
-    )
-    .counted(),
-    group("batch", "v1", "jobs", "job", "Job", NAMESPACED, "").counted(),
-    group(
-        "batch", "v1", "cronjobs", "cronjob", "CronJob", NAMESPACED, "cj",
-    )
-    .counted(),
-    group(
+    cluster("", "nodes", "Node", "no"),
+    namespaced("", "pods", "Pod", "po").counted(),
+    cluster("", "namespaces", "Namespace", "ns"),
+    namespaced("", "events", "Event", "ev").plain(),
+    namespaced("", "services", "Service", "svc"),
+    namespaced("", "endpoints", "Endpoints", "ep").plain(),
+    namespaced("", "configmaps", "ConfigMap", "cm").plain(),
+    namespaced("", "secrets", "Secret", "").plain(),
+    namespaced("", "serviceaccounts", "ServiceAccount", "sa").plain(),
+    cluster("", "persistentvolumes", "PersistentVolume", "pv"),
+    namespaced("", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc"),
+    namespaced("", "replicationcontrollers", "ReplicationController", "rc").counted(),
+    namespaced("apps", "deployments", "Deployment", "deploy").counted(),
+    namespaced("apps", "replicasets", "ReplicaSet", "rs").counted(),
+    namespaced("apps", "statefulsets", "StatefulSet", "sts").counted(),
+    namespaced("apps", "daemonsets", "DaemonSet", "ds").counted(),
+    namespaced("batch", "jobs", "Job", "").counted(),
+    namespaced("batch", "cronjobs", "CronJob", "cj").counted(),
+    namespaced(
         "policy",
-        "v1",
         "poddisruptionbudgets",
-        "poddisruptionbudget",
         "PodDisruptionBudget",
-        NAMESPACED,
         "pdb",
     )
     .counted(),
-    group(
-        "coordination.k8s.io",
-        "v1",
-        "leases",
-        "lease",
-        "Lease",
-        NAMESPACED,
-        "",
-    )
-    .without_status(),
-    group(
-        "storage.k8s.io",
-        "v1",
-        "volumeattachments",
-        "volumeattachment",
-        "VolumeAttachment",
-        CLUSTER,
-        "",
-    ),
-    group(
-        "storage.k8s.io",
-        "v1",
-        "storageclasses",
-        "storageclass",
-        "StorageClass",
-        CLUSTER,
-        "sc",
-    )
-    .without_status(),
-    group(
-        "storage.k8s.io",
-        "v1",
-        "csinodes",
-        "csinode",
-        "CSINode",
-        CLUSTER,
-        "",
-    )
-    .without_status(),
-    group(
+    namespaced("coordination.k8s.io", "leases", "Lease", "").plain(),
+    cluster(STORAGE, "volumeattachments", "VolumeAttachment", ""),
+    cluster(STORAGE, "storageclasses", "StorageClass", "sc").plain(),
+    cluster(STORAGE, "csinodes", "CSINode", "").plain(),
+    cluster(
         "scheduling.k8s.io",
-        "v1",
         "priorityclasses",
-        "priorityclass",
         "PriorityClass",
-        CLUSTER,
         "pc",
     )
-    .without_status(),
-    group(
-        "rbac.authorization.k8s.io",
-        "v1",
-        "clusterroles",
-        "clusterrole",
-        "ClusterRole",
-        CLUSTER,
-        "",
-    )
-    .without_status(),
-    group(
-        "rbac.authorization.k8s.io",
-        "v1",
-        "clusterrolebindings",
-        "clusterrolebinding",
-        "ClusterRoleBinding",
-        CLUSTER,
-        "",
-    )
-    .without_status(),
-    group(
-        "rbac.authorization.k8s.io",
-        "v1",
-        "roles",
-        "role",
-        "Role",
-        NAMESPACED,
-        "",
-    )
-    .without_status(),
-    group(
-        "rbac.authorization.k8s.io",
-        "v1",
-        "rolebindings",
-        "rolebinding",
-        "RoleBinding",
-        NAMESPACED,
-        "",
-    )
-    .without_status(),
-    group(
-        "apiextensions.k8s.io",
-        "v1",
+    .plain(),
+    cluster(RBAC, "clusterroles", "ClusterRole", "").plain(),
+    cluster(RBAC, "clusterrolebindings", "ClusterRoleBinding", "").plain(),
+    namespaced(RBAC, "roles", "Role", "").plain(),
+    namespaced(RBAC, "rolebindings", "RoleBinding", "").plain(),
+    cluster(
+        CRD,
         "customresourcedefinitions",
-        "customresourcedefinition",
         "CustomResourceDefinition",
-        CLUSTER,
         "crd,crds",
     )
     .counted(),
-    group(
-        "admissionregistration.k8s.io",
-        "v1",
+    cluster(
+        ADMISSION,
         "validatingwebhookconfigurations",
-        "validatingwebhookconfiguration",
         "ValidatingWebhookConfiguration",
-        CLUSTER,
         "",
     )
-    .without_status(),
-    group(
-        "admissionregistration.k8s.io",
-        "v1",
+    .plain(),
+    cluster(
+        ADMISSION,
         "mutatingwebhookconfigurations",
-        "mutatingwebhookconfiguration",
         "MutatingWebhookConfiguration",
-        CLUSTER,
         "",
     )
-    .without_status(),
+    .plain(),
     // VMIs have no status subresource (control-plane.md 6.g); VMIMs and VMs have.
-    group(
-        "kubevirt.io",
-        "v1",
+    namespaced(
+        KUBEVIRT,
         "virtualmachineinstances",
-        "virtualmachineinstance",
         "VirtualMachineInstance",
-        NAMESPACED,
         "vmi,vmis",
     )
     .counted()
-    .without_status(),
-    group(
-        "kubevirt.io",
-        "v1",
-        "virtualmachineinstancemigrations",
-        "virtualmachineinstancemigration",
+    .plain(),
+    namespaced(
+        KUBEVIRT,
+        VMIMS,
         "VirtualMachineInstanceMigration",
-        NAMESPACED,
         "vmim,vmims",
     )
     .counted(),
-    group(
-        "kubevirt.io",
-        "v1",
-        "virtualmachines",
-        "virtualmachine",
-        "VirtualMachine",
-        NAMESPACED,
-        "vm,vms",
-    )
-    .counted(),
-    group(
-        "kubevirt.io",
-        "v1",
-        "virtualmachineinstancereplicasets",
-        "virtualmachineinstancereplicaset",
+    namespaced(KUBEVIRT, "virtualmachines", "VirtualMachine", "vm,vms").counted(),
+    namespaced(
+        KUBEVIRT,
+        VMIRS,
         "VirtualMachineInstanceReplicaSet",
-        NAMESPACED,
         "vmirs,vmirss",
     )
     .counted(),
-    group(
-        "kubevirt.io",
-        "v1",
-        "kubevirts",
-        "kubevirt",
-        "KubeVirt",
-        NAMESPACED,
-        "kv,kvs",
-    )
-    .counted(),
-    group(
+    namespaced(KUBEVIRT, "kubevirts", "KubeVirt", "kv,kvs").counted(),
+    namespaced(
         "pool.kubevirt.io",
-        "v1beta1",
         "virtualmachinepools",
-        "virtualmachinepool",
         "VirtualMachinePool",
-        NAMESPACED,
         "vmpool,vmpools",
     )
-    .counted(),
+    .counted()
+    .version("v1beta1"),
 ];
+
+const VMIMS: &str = "virtualmachineinstancemigrations";
+const VMIRS: &str = "virtualmachineinstancereplicasets";
 
 /// The resource with this plural name in any group.
 pub fn by_plural(plural: &str) -> Option<&'static Kind> {
@@ -354,57 +166,51 @@ pub fn group_of(plural: &str) -> &'static str {
     by_plural(plural).map_or("", |kind| kind.group)
 }
 
-const fn core(
-    plural: &'static str,
-    singular: &'static str,
-    kind: &'static str,
-    namespaced: bool,
-    status: bool,
-    short: &'static str,
-) -> Kind {
-    Kind {
-        group: "",
-        version: "v1",
-        plural,
-        singular,
-        kind,
-        namespaced,
-        status,
-        generation: false,
-        short,
-    }
-}
-
-const fn group(
+const fn namespaced(
     group: &'static str,
-    version: &'static str,
     plural: &'static str,
-    singular: &'static str,
     kind: &'static str,
-    namespaced: bool,
     short: &'static str,
 ) -> Kind {
     Kind {
         group,
-        version,
+        version: "v1",
         plural,
-        singular,
         kind,
-        namespaced,
+        namespaced: true,
         status: true,
         generation: false,
         short,
     }
 }
 
+const fn cluster(
+    group: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+    short: &'static str,
+) -> Kind {
+    Kind {
+        namespaced: false,
+        ..namespaced(group, plural, kind, short)
+    }
+}
+
 impl Kind {
+    /// With `metadata.generation`.
     const fn counted(mut self) -> Self {
         self.generation = true;
         self
     }
 
-    const fn without_status(mut self) -> Self {
+    /// Without a status subresource.
+    const fn plain(mut self) -> Self {
         self.status = false;
+        self
+    }
+
+    const fn version(mut self, version: &'static str) -> Self {
+        self.version = version;
         self
     }
 }

@@ -64,13 +64,28 @@ pub struct Filter {
 impl Filter {
     /// Whether an entry is meant.
     pub fn matches(&self, entry: &Entry) -> bool {
-        let Entry { user, verb, resource, subresource, namespace, name, .. } = entry;
+        let Entry {
+            user,
+            verb,
+            resource,
+            subresource,
+            namespace,
+            name,
+            ..
+        } = entry;
         self.fits(user, [verb, resource, subresource, namespace, name])
     }
 
     /// Whether a request is meant.
     pub fn matches_call(&self, user: &str, call: &Call) -> bool {
-        let Call { verb, resource, rest, namespace, name, .. } = call;
+        let Call {
+            verb,
+            resource,
+            rest,
+            namespace,
+            name,
+            ..
+        } = call;
         self.fits(user, [verb, resource, rest, namespace, name])
     }
 
@@ -92,7 +107,9 @@ impl Filter {
 
 /// Whether `value` is `pattern`, which may end in `*`.
 pub fn wildcard(pattern: &str, value: &str) -> bool {
-    pattern.strip_suffix('*').map_or(pattern == value, |prefix| value.starts_with(prefix))
+    pattern
+        .strip_suffix('*')
+        .map_or(pattern == value, |prefix| value.starts_with(prefix))
 }
 
 /// The request log. Cheap to clone; all clones are the same log.
@@ -109,7 +126,10 @@ impl Log {
 
     /// Everything from index `from` on.
     pub fn entries_from(&self, from: usize) -> Vec<Entry> {
-        self.lock().get(from..).map(<[Entry]>::to_vec).unwrap_or_default()
+        self.lock()
+            .get(from..)
+            .map(<[Entry]>::to_vec)
+            .unwrap_or_default()
     }
 
     /// How many requests there were.
@@ -124,12 +144,19 @@ impl Log {
 
     /// The entries that a filter means.
     pub fn find(&self, filter: &Filter) -> Vec<Entry> {
-        self.lock().iter().filter(|entry| filter.matches(entry)).cloned().collect()
+        self.lock()
+            .iter()
+            .filter(|entry| filter.matches(entry))
+            .cloned()
+            .collect()
     }
 
     /// How many entries a filter means.
     pub fn count(&self, filter: &Filter) -> usize {
-        self.lock().iter().filter(|entry| filter.matches(entry)).count()
+        self.lock()
+            .iter()
+            .filter(|entry| filter.matches(entry))
+            .count()
     }
 
     /// Forgets everything (between two measurements).
@@ -137,10 +164,26 @@ impl Log {
         self.lock().clear();
     }
 
-    pub(super) fn begin(&self, at: Duration, identity: &Identity, agent: &str, call: &Call, body: Option<Value>) -> usize {
-        let options = body.as_ref().map(|body| if call.subresource == "eviction" { &body["deleteOptions"] } else { body });
-        let dry_run = call.is_dry_run() || options.is_some_and(|options| options["dryRun"][0] == "All");
-        let uid = options.and_then(|options| options["preconditions"]["uid"].as_str()).map(str::to_owned);
+    pub(super) fn begin(
+        &self,
+        at: Duration,
+        identity: &Identity,
+        agent: &str,
+        call: &Call,
+        body: Option<Value>,
+    ) -> usize {
+        let options = body.as_ref().map(|body| {
+            if call.subresource == "eviction" {
+                &body["deleteOptions"]
+            } else {
+                body
+            }
+        });
+        let dry_run =
+            call.is_dry_run() || options.is_some_and(|options| options["dryRun"][0] == "All");
+        let uid = options
+            .and_then(|options| options["preconditions"]["uid"].as_str())
+            .map(str::to_owned);
         let entry = Entry {
             at,
             answered: None,

@@ -22,10 +22,13 @@ pub mod selectors;
 pub mod server;
 pub mod store;
 pub mod tables;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub use admission::{Admission, AllowAll, EvictionRequest, Later, SubresourceRequest};
 pub use failure::Failure;
 pub use faults::{Effect, Faults, Rule};
+pub use front::{Options, Paths, Serving, serve_https};
 pub use identity::Identity;
 pub use log::{Entry, Filter, Log};
 pub use rights::Rights;

@@ -19,23 +19,37 @@ pub fn index() -> Value {
 
 /// `/openapi/v3/<path>`, e.g. `api/v1` or `apis/policy/v1`.
 pub fn document(path: &str) -> Option<Value> {
-    let kinds: Vec<&Kind> = KINDS.iter().filter(|kind| base(kind).trim_start_matches('/') == path).collect();
+    let kinds: Vec<&Kind> = KINDS
+        .iter()
+        .filter(|kind| base(kind).trim_start_matches('/') == path)
+        .collect();
     if kinds.is_empty() {
         return None;
     }
     let (mut paths, mut schemas) = (Map::new(), Map::new());
     for kind in kinds {
         let gvk = gvk(kind);
-        paths.insert(object_path(kind), json!({"patch": operation(&gvk), "put": operation(&gvk)}));
+        paths.insert(
+            object_path(kind),
+            json!({"patch": operation(&gvk), "put": operation(&gvk)}),
+        );
         paths.insert(collection_path(kind), json!({"post": operation(&gvk)}));
         let schema = json!({
             "type": "object", "x-kubernetes-group-version-kind": [gvk], "x-kubernetes-preserve-unknown-fields": true,
             "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}},
         });
-        schemas.insert(format!("io.clustersim.{}.{}.{}", kind.group, kind.version, kind.kind), schema);
+        schemas.insert(
+            format!(
+                "io.clustersim.{}.{}.{}",
+                kind.group, kind.version, kind.kind
+            ),
+            schema,
+        );
     }
     let info = json!({"title": "Kubernetes", "version": GIT_VERSION});
-    Some(json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}))
+    Some(
+        json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}),
+    )
 }
 
 /// `/openapi/v2`: there for clients that only ask whether it is.
@@ -57,11 +71,19 @@ fn gvk(kind: &Kind) -> Value {
 }
 
 fn base(kind: &Kind) -> String {
-    if kind.group.is_empty() { format!("/api/{}", kind.version) } else { format!("/apis/{}/{}", kind.group, kind.version) }
+    if kind.group.is_empty() {
+        format!("/api/{}", kind.version)
+    } else {
+        format!("/apis/{}/{}", kind.group, kind.version)
+    }
 }
 
 fn collection_path(kind: &Kind) -> String {
-    let namespaces = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
+    let namespaces = if kind.namespaced {
+        "/namespaces/{namespace}"
+    } else {
+        ""
+    };
     format!("{}{namespaces}/{}", base(kind), kind.plural)
 }
 

@@ -13,7 +13,7 @@ struct Column {
 }
 
 /// A Table of objects; each row carries the metadata of its object.
-pub fn table(kind: &Kind, objects: &[&Value], metadata: Value, now: Timestamp) -> Value {
+pub fn table(kind: &Kind, objects: &[&Value], metadata: &Value, now: Timestamp) -> Value {
     let columns = columns(kind);
     let definitions: Vec<Value> = columns
         .iter()
@@ -51,7 +51,9 @@ fn columns(kind: &Kind) -> Vec<Column> {
             "Name" => name, "Status" => node_status, "Roles" => roles, "Age" => age,
             "Version" => |object, _| text(object, "/status/nodeInfo/kubeletVersion"),
         ],
-        "namespaces" => columns!["Name" => name, "Status" => |object, _| text(object, "/status/phase"), "Age" => age],
+        "namespaces" => {
+            columns!["Name" => name, "Status" => |object, _| text(object, "/status/phase"), "Age" => age]
+        }
         "events" => columns![
             "Last Seen" => |object, now| json!(ago(&object["lastTimestamp"], now)), "Type" => |object, _| text(object, "/type"),
             "Reason" => |object, _| text(object, "/reason"), "Object" => involved, "Message" => |object, _| text(object, "/message"),
@@ -62,8 +64,13 @@ fn columns(kind: &Kind) -> Vec<Column> {
             "Max Unavailable" => |object, _| plain(object, "/spec/maxUnavailable", "N/A"),
             "Allowed Disruptions" => |object, _| plain(object, "/status/disruptionsAllowed", "0"), "Age" => age,
         ],
-        "leases" => columns!["Name" => name, "Holder" => |object, _| text(object, "/spec/holderIdentity"), "Age" => age],
-        "replicasets" | "statefulsets" | "virtualmachineinstancereplicasets" | "virtualmachinepools" => columns![
+        "leases" => {
+            columns!["Name" => name, "Holder" => |object, _| text(object, "/spec/holderIdentity"), "Age" => age]
+        }
+        "replicasets"
+        | "statefulsets"
+        | "virtualmachineinstancereplicasets"
+        | "virtualmachinepools" => columns![
             "Name" => name, "Desired" => |object, _| plain(object, "/spec/replicas", "1"),
             "Ready" => |object, _| plain(object, "/status/readyReplicas", "0"), "Age" => age,
         ],
@@ -80,7 +87,9 @@ fn columns(kind: &Kind) -> Vec<Column> {
             "Name" => name, "Age" => age, "Status" => |object, _| text(object, "/status/printableStatus"),
             "Ready" => |object, _| condition(object, "Ready"),
         ],
-        "kubevirts" => columns!["Name" => name, "Age" => age, "Phase" => |object, _| text(object, "/status/phase")],
+        "kubevirts" => {
+            columns!["Name" => name, "Age" => age, "Phase" => |object, _| text(object, "/status/phase")]
+        }
         _ => columns!["Name" => name, "Age" => age],
     }
 }
@@ -95,7 +104,12 @@ fn age(object: &Value, now: Timestamp) -> Value {
 
 /// `12s`, `4m10s`, `3h`, `2d`: short, as kubectl shows ages.
 fn ago(stamp: &Value, now: Timestamp) -> String {
-    let Some(then) = stamp.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else { return "<unknown>".to_owned() };
+    let Some(then) = stamp
+        .as_str()
+        .and_then(|text| text.parse::<Timestamp>().ok())
+    else {
+        return "<unknown>".to_owned();
+    };
     let seconds = now.duration_since(then).as_secs().max(0);
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -107,7 +121,12 @@ fn ago(stamp: &Value, now: Timestamp) -> String {
 }
 
 fn text(object: &Value, path: &str) -> Value {
-    json!(object.pointer(path).and_then(Value::as_str).unwrap_or_default())
+    json!(
+        object
+            .pointer(path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    )
 }
 
 fn plain(object: &Value, path: &str, missing: &str) -> Value {
@@ -120,14 +139,21 @@ fn plain(object: &Value, path: &str, missing: &str) -> Value {
 
 fn condition(object: &Value, type_: &str) -> Value {
     let conditions = object["status"]["conditions"].as_array();
-    let found = conditions.into_iter().flatten().find(|condition| condition["type"] == type_);
+    let found = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == type_);
     found.map_or(json!(""), |condition| condition["status"].clone())
 }
 
 fn ready_containers(pod: &Value, _: Timestamp) -> Value {
     let total = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
     let statuses = pod["status"]["containerStatuses"].as_array();
-    let ready = statuses.into_iter().flatten().filter(|status| status["ready"] == json!(true)).count();
+    let ready = statuses
+        .into_iter()
+        .flatten()
+        .filter(|status| status["ready"] == json!(true))
+        .count();
     json!(format!("{ready}/{total}"))
 }
 
@@ -143,19 +169,41 @@ fn pod_status(pod: &Value, _: Timestamp) -> Value {
 }
 
 fn node_status(node: &Value, _: Timestamp) -> Value {
-    let ready = if condition(node, "Ready") == "True" { "Ready" } else { "NotReady" };
-    let cordoned = if node["spec"]["unschedulable"] == json!(true) { ",SchedulingDisabled" } else { "" };
+    let ready = if condition(node, "Ready") == "True" {
+        "Ready"
+    } else {
+        "NotReady"
+    };
+    let cordoned = if node["spec"]["unschedulable"] == json!(true) {
+        ",SchedulingDisabled"
+    } else {
+        ""
+    };
     json!(format!("{ready}{cordoned}"))
 }
 
 fn roles(node: &Value, _: Timestamp) -> Value {
     let labels = node["metadata"]["labels"].as_object();
-    let roles: Vec<&str> = labels.into_iter().flatten().filter_map(|(label, _)| label.strip_prefix("node-role.kubernetes.io/")).collect();
-    json!(if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") })
+    let roles: Vec<&str> = labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(label, _)| label.strip_prefix("node-role.kubernetes.io/"))
+        .collect();
+    json!(if roles.is_empty() {
+        "<none>".to_owned()
+    } else {
+        roles.join(",")
+    })
 }
 
 fn involved(event: &Value, _: Timestamp) -> Value {
     let object = &event["involvedObject"];
-    let kind = object["kind"].as_str().unwrap_or_default().to_ascii_lowercase();
-    json!(format!("{kind}/{}", object["name"].as_str().unwrap_or_default()))
+    let kind = object["kind"]
+        .as_str()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    json!(format!(
+        "{kind}/{}",
+        object["name"].as_str().unwrap_or_default()
+    ))
 }

@@ -24,8 +24,14 @@ pub struct Front {
 impl Server {
     /// A way into the server with credentials of today; after a rotation they are refused like any old ones.
     pub fn front(self: &Arc<Self>, identity: Identity) -> Front {
-        let identity = Identity { generation: self.faults.generation(), ..identity };
-        Front { server: self.clone(), identity }
+        let identity = Identity {
+            generation: self.faults.generation(),
+            ..identity
+        };
+        Front {
+            server: self.clone(),
+            identity,
+        }
     }
 
     /// A kube client of an identity. It does not retry by itself. Needs a tokio runtime.
@@ -48,7 +54,9 @@ impl Service<Request<kube::client::Body>> for Front {
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
-            Ok(server.handle(Request::from_parts(parts, body), &identity).await?)
+            Ok(server
+                .handle(Request::from_parts(parts, body), &identity)
+                .await?)
         })
     }
 }

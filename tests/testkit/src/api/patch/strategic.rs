@@ -9,7 +9,12 @@ use serde_json::{Map, Value, json};
 fn merge_key(list: &str) -> Option<&'static str> {
     Some(match list {
         "conditions" | "addresses" => "type",
-        "containers" | "initContainers" | "ephemeralContainers" | "volumes" | "env" | "imagePullSecrets" => "name",
+        "containers"
+        | "initContainers"
+        | "ephemeralContainers"
+        | "volumes"
+        | "env"
+        | "imagePullSecrets" => "name",
         "containerPort" | "ports" => "containerPort",
         "volumeMounts" => "mountPath",
         "volumeDevices" => "devicePath",
@@ -28,14 +33,19 @@ pub(super) fn merge(target: &mut Value, patch: &Value) {
         *target = patch.clone();
         return;
     };
-    if patch.get("$patch").is_some_and(|directive| directive == "replace") {
+    if patch
+        .get("$patch")
+        .is_some_and(|directive| directive == "replace")
+    {
         *target = without_directives(patch);
         return;
     }
     if !target.is_object() {
         *target = json!({});
     }
-    let Some(fields) = target.as_object_mut() else { return };
+    let Some(fields) = target.as_object_mut() else {
+        return;
+    };
     for (name, value) in patch {
         merge_field(fields, name, value);
     }
@@ -43,7 +53,10 @@ pub(super) fn merge(target: &mut Value, patch: &Value) {
 
 fn merge_field(fields: &mut Map<String, Value>, name: &str, value: &Value) {
     if let Some(list) = name.strip_prefix("$deleteFromPrimitiveList/") {
-        if let (Some(own), Some(gone)) = (fields.get_mut(list).and_then(Value::as_array_mut), value.as_array()) {
+        if let (Some(own), Some(gone)) = (
+            fields.get_mut(list).and_then(Value::as_array_mut),
+            value.as_array(),
+        ) {
             own.retain(|element| !gone.contains(element));
         }
         return;
@@ -55,12 +68,20 @@ fn merge_field(fields: &mut Map<String, Value>, name: &str, value: &Value) {
         Value::Null => {
             fields.remove(name);
         }
-        Value::Object(object) if object.get("$patch").is_some_and(|directive| directive == "delete") => {
+        Value::Object(object)
+            if object
+                .get("$patch")
+                .is_some_and(|directive| directive == "delete") =>
+        {
             fields.remove(name);
         }
         Value::Object(_) => merge(fields.entry(name).or_insert_with(|| json!({})), value),
         Value::Array(elements) => match merge_key(name) {
-            Some(key) => merge_list(fields.entry(name).or_insert_with(|| json!([])), key, elements),
+            Some(key) => merge_list(
+                fields.entry(name).or_insert_with(|| json!([])),
+                key,
+                elements,
+            ),
             None => {
                 fields.insert(name.to_owned(), value.clone());
             }
@@ -75,13 +96,24 @@ fn merge_list(target: &mut Value, key: &str, elements: &[Value]) {
     if !target.is_array() {
         *target = json!([]);
     }
-    let Some(own) = target.as_array_mut() else { return };
-    if elements.iter().any(|element| element["$patch"] == "replace") {
+    let Some(own) = target.as_array_mut() else {
+        return;
+    };
+    if elements
+        .iter()
+        .any(|element| element["$patch"] == "replace")
+    {
         own.clear();
     }
     for element in elements {
         let directive = element.get("$patch").and_then(Value::as_str);
-        let same = |candidate: &Value| if key.is_empty() { candidate == element } else { candidate[key] == element[key] };
+        let same = |candidate: &Value| {
+            if key.is_empty() {
+                candidate == element
+            } else {
+                candidate[key] == element[key]
+            }
+        };
         match (own.iter().position(same), directive) {
             (_, Some("replace")) | (None, Some("delete")) => {}
             (Some(at), Some("delete")) => {
@@ -94,7 +126,12 @@ fn merge_list(target: &mut Value, key: &str, elements: &[Value]) {
 }
 
 fn without_directives(patch: &Map<String, Value>) -> Value {
-    patch.iter().filter(|(name, _)| !name.starts_with('$')).map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>().into()
+    patch
+        .iter()
+        .filter(|(name, _)| !name.starts_with('$'))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 #[cfg(test)]

@@ -28,13 +28,19 @@ impl Rights {
     /// What a cluster gives without any manifest of ours: the kubelet's own rights, KubeVirt's own accounts, the KubeVirt object
     /// readable by everybody.
     pub fn base() -> Self {
-        Self { grants: grants::built_in(), own_vms_only: false }
+        Self {
+            grants: grants::built_in(),
+            own_vms_only: false,
+        }
     }
 
     /// With the manifest of the full tier: reads of VMIs, VMIMs, VMs, KubeVirt and disruption budgets, cancelling evacuations and
     /// deleting the node's own VMIMs.
     pub fn full() -> Self {
-        let mut rights = Self { own_vms_only: true, ..Self::base() };
+        let mut rights = Self {
+            own_vms_only: true,
+            ..Self::base()
+        };
         rights.grants.extend(grants::full_tier());
         rights
     }
@@ -42,7 +48,10 @@ impl Rights {
     /// The base rights and a list like `get,list,watch virtualmachineinstances` or `update virtualmachineinstances/evacuate`, given
     /// to the nodes and to the agent's service account.
     pub fn with_list<S: AsRef<str>>(list: &[S]) -> Result<Self, UnknownGrant> {
-        let mut rights = Self { own_vms_only: true, ..Self::base() };
+        let mut rights = Self {
+            own_vms_only: true,
+            ..Self::base()
+        };
         for text in list {
             for subject in grants::agent_subjects() {
                 rights.grants.push(Grant::parse(subject, text.as_ref())?);
@@ -59,8 +68,14 @@ impl Rights {
     }
 
     /// Whether a request is allowed; the refusal has the words of the real server.
-    pub fn authorize(&self, identity: &Identity, call: &Call, store: &Store) -> Result<(), Failure> {
-        self.decide(identity, call, store).map_err(|why| refusal(identity, call, &why))
+    pub fn authorize(
+        &self,
+        identity: &Identity,
+        call: &Call,
+        store: &Store,
+    ) -> Result<(), Failure> {
+        self.decide(identity, call, store)
+            .map_err(|why| refusal(identity, call, &why))
     }
 
     /// The decision alone, with the authorizer's reason for a refusal (often empty): what a SelfSubjectAccessReview tells.
@@ -70,7 +85,8 @@ impl Rights {
         }
         if call.resource.is_empty() {
             let public = ["/version", "/healthz", "/readyz", "/livez"];
-            let allowed = !identity.is_anonymous() || public.iter().any(|path| call.path.starts_with(path));
+            let allowed =
+                !identity.is_anonymous() || public.iter().any(|path| call.path.starts_with(path));
             return if allowed { Ok(()) } else { Err(String::new()) };
         }
         let reason = match identity.node() {
@@ -80,7 +96,11 @@ impl Rights {
             },
             None => String::new(),
         };
-        if self.grants.iter().any(|grant| grant.allows(identity, call)) { Ok(()) } else { Err(reason) }
+        if self.grants.iter().any(|grant| grant.allows(identity, call)) {
+            Ok(())
+        } else {
+            Err(reason)
+        }
     }
 
     /// The grants of an identity, for a SelfSubjectRulesReview.
@@ -98,7 +118,14 @@ impl Rights {
 fn refusal(identity: &Identity, call: &Call, reason: &str) -> Failure {
     let user = &identity.user;
     if call.resource.is_empty() {
-        return Failure::new(403, "Forbidden", format!("forbidden: User {user:?} cannot {} path {:?}", call.verb, call.path));
+        return Failure::new(
+            403,
+            "Forbidden",
+            format!(
+                "forbidden: User {user:?} cannot {} path {:?}",
+                call.verb, call.path
+            ),
+        );
     }
     let scope = if call.namespace.is_empty() {
         "at the cluster scope".to_owned()
@@ -106,13 +133,19 @@ fn refusal(identity: &Identity, call: &Call, reason: &str) -> Failure {
         format!("in the namespace {:?}", call.namespace)
     };
     let resource = call.rbac_resource();
-    let mut why = format!("User {user:?} cannot {} resource {resource:?} in API group {:?} {scope}", call.verb, call.group);
+    let mut why = format!(
+        "User {user:?} cannot {} resource {resource:?} in API group {:?} {scope}",
+        call.verb, call.group
+    );
     if !reason.is_empty() {
         why = format!("{why}: {reason}");
     }
     let mut failure = Failure::forbidden(&call.group, &call.resource, &call.name, &why);
     if call.name.is_empty() {
-        failure.message = format!("{} is forbidden: {why}", qualified(&call.group, &call.resource));
+        failure.message = format!(
+            "{} is forbidden: {why}",
+            qualified(&call.group, &call.resource)
+        );
     }
     failure
 }

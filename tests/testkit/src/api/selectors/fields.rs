@@ -19,7 +19,17 @@ struct Term {
 
 /// The fields that real servers index, by resource.
 const SUPPORTED: &[(&str, &[&str])] = &[
-    ("pods", &["spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "status.phase", "status.podIP"]),
+    (
+        "pods",
+        &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "status.phase",
+            "status.podIP",
+        ],
+    ),
     ("nodes", &["spec.unschedulable"]),
     ("namespaces", &["status.phase"]),
     (
@@ -43,27 +53,50 @@ const SUPPORTED: &[(&str, &[&str])] = &[
 impl FieldSelector {
     /// Reads the query form; 400 for a field that this resource is not indexed by.
     pub fn parse(resource: &str, text: &str) -> Result<Self, Failure> {
-        let terms = text.split(',').map(str::trim).filter(|term| !term.is_empty());
-        let terms = terms.map(|term| Self::parse_term(resource, term)).collect::<Result<_, _>>()?;
+        let terms = text
+            .split(',')
+            .map(str::trim)
+            .filter(|term| !term.is_empty());
+        let terms = terms
+            .map(|term| Self::parse_term(resource, term))
+            .collect::<Result<_, _>>()?;
         Ok(Self { terms })
     }
 
     fn parse_term(resource: &str, term: &str) -> Result<Term, Failure> {
-        let split = |sign: &str, equal: bool| term.split_once(sign).map(|(path, value)| (path, value, equal));
+        let split = |sign: &str, equal: bool| {
+            term.split_once(sign)
+                .map(|(path, value)| (path, value, equal))
+        };
         let (path, value, equal) = split("!=", false)
             .or_else(|| split("==", true))
             .or_else(|| split("=", true))
-            .ok_or_else(|| Failure::bad_request(format!("invalid selector: '{term}'; can't understand '{term}'")))?;
-        let own = SUPPORTED.iter().find(|(name, _)| *name == resource).map_or(&[][..], |(_, fields)| fields);
+            .ok_or_else(|| {
+                Failure::bad_request(format!(
+                    "invalid selector: '{term}'; can't understand '{term}'"
+                ))
+            })?;
+        let own = SUPPORTED
+            .iter()
+            .find(|(name, _)| *name == resource)
+            .map_or(&[][..], |(_, fields)| fields);
         if !matches!(path, "metadata.name" | "metadata.namespace") && !own.contains(&path) {
-            return Err(Failure::bad_request(format!("field label not supported: {path}")));
+            return Err(Failure::bad_request(format!(
+                "field label not supported: {path}"
+            )));
         }
-        Ok(Term { path: path.to_owned(), value: value.to_owned(), equal })
+        Ok(Term {
+            path: path.to_owned(),
+            value: value.to_owned(),
+            equal,
+        })
     }
 
     /// Whether an object matches.
     pub fn matches(&self, object: &Value) -> bool {
-        self.terms.iter().all(|term| (field(object, &term.path) == term.value) == term.equal)
+        self.terms
+            .iter()
+            .all(|term| (field(object, &term.path) == term.value) == term.equal)
     }
 }
 
@@ -76,7 +109,7 @@ fn field(object: &Value, path: &str) -> String {
         Value::String(text) => text.clone(),
         Value::Null if path == "spec.unschedulable" => "false".to_owned(),
         Value::Null => String::new(),
-        other => other.to_string(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
 }
 
@@ -89,18 +122,36 @@ mod tests {
     #[test]
     fn fields_by_resource() {
         let pod = json!({"metadata": {"name": "a", "namespace": "vms"}, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}});
-        let matches = |selector: &str| FieldSelector::parse("pods", selector).unwrap().matches(&pod);
-        assert!(matches("spec.nodeName=n1,status.phase!=Failed,status.phase!=Succeeded"));
+        let matches = |selector: &str| {
+            FieldSelector::parse("pods", selector)
+                .unwrap()
+                .matches(&pod)
+        };
+        assert!(matches(
+            "spec.nodeName=n1,status.phase!=Failed,status.phase!=Succeeded"
+        ));
         assert!(matches("metadata.name==a,metadata.namespace=vms"));
         assert!(!matches("spec.nodeName=n2"));
-        assert!(FieldSelector::parse("nodes", "spec.unschedulable=false").unwrap().matches(&json!({})));
-        assert!(FieldSelector::parse("events", "involvedObject.uid=7").unwrap().matches(&json!({"involvedObject": {"uid": "7"}})));
+        assert!(
+            FieldSelector::parse("nodes", "spec.unschedulable=false")
+                .unwrap()
+                .matches(&json!({}))
+        );
+        assert!(
+            FieldSelector::parse("events", "involvedObject.uid=7")
+                .unwrap()
+                .matches(&json!({"involvedObject": {"uid": "7"}}))
+        );
     }
 
     #[test]
     fn an_unknown_field_is_named() {
-        let refused = FieldSelector::parse("virtualmachineinstances", "status.nodeName=n1").unwrap_err();
-        assert_eq!((refused.code, refused.message.as_str()), (400, "field label not supported: status.nodeName"));
+        let refused =
+            FieldSelector::parse("virtualmachineinstances", "status.nodeName=n1").unwrap_err();
+        assert_eq!(
+            (refused.code, refused.message.as_str()),
+            (400, "field label not supported: status.nodeName")
+        );
         assert_eq!(refused.reason.as_deref(), Some("BadRequest"));
     }
 }

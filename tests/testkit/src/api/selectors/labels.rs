@@ -35,39 +35,67 @@ impl LabelSelector {
         let mut requirements = Vec::new();
         for term in split_terms(text) {
             let requirement = parse_term(term.trim()).ok_or_else(|| {
-                Failure::bad_request(format!("unable to parse requirement: found '{term}', expected: a label selector"))
+                Failure::bad_request(format!(
+                    "unable to parse requirement: found '{term}', expected: a label selector"
+                ))
             })?;
             requirements.push(requirement);
         }
-        Ok(Self { requirements, nothing: false })
+        Ok(Self {
+            requirements,
+            nothing: false,
+        })
     }
 
     /// Reads `matchLabels` and `matchExpressions`; a missing selector selects nothing, an empty one everything.
     pub fn from_object(selector: &Value) -> Self {
         if selector.is_null() {
-            return Self { requirements: Vec::new(), nothing: true };
+            return Self {
+                requirements: Vec::new(),
+                nothing: true,
+            };
         }
-        let exact = selector["matchLabels"].as_object().into_iter().flatten().map(|(key, value)| Requirement {
-            key: key.clone(),
-            operator: Operator::In,
-            values: vec![value.as_str().unwrap_or_default().to_owned()],
-        });
-        let expressions = selector["matchExpressions"].as_array().into_iter().flatten().map(|expression| Requirement {
-            key: expression["key"].as_str().unwrap_or_default().to_owned(),
-            operator: match expression["operator"].as_str() {
-                Some("NotIn") => Operator::NotIn,
-                Some("Exists") => Operator::Exists,
-                Some("DoesNotExist") => Operator::DoesNotExist,
-                _ => Operator::In,
-            },
-            values: expression["values"].as_array().into_iter().flatten().filter_map(|value| value.as_str().map(str::to_owned)).collect(),
-        });
-        Self { requirements: exact.chain(expressions).collect(), nothing: false }
+        let exact = selector["matchLabels"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| Requirement {
+                key: key.clone(),
+                operator: Operator::In,
+                values: vec![value.as_str().unwrap_or_default().to_owned()],
+            });
+        let expressions = selector["matchExpressions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|expression| Requirement {
+                key: expression["key"].as_str().unwrap_or_default().to_owned(),
+                operator: match expression["operator"].as_str() {
+                    Some("NotIn") => Operator::NotIn,
+                    Some("Exists") => Operator::Exists,
+                    Some("DoesNotExist") => Operator::DoesNotExist,
+                    _ => Operator::In,
+                },
+                values: expression["values"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|value| value.as_str().map(str::to_owned))
+                    .collect(),
+            });
+        Self {
+            requirements: exact.chain(expressions).collect(),
+            nothing: false,
+        }
     }
 
     /// Whether labels (the JSON object under `metadata.labels`) match.
     pub fn matches(&self, labels: &Value) -> bool {
-        !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(labels[&requirement.key].as_str()))
+        !self.nothing
+            && self
+                .requirements
+                .iter()
+                .all(|requirement| requirement.matches(labels[&requirement.key].as_str()))
     }
 }
 
@@ -81,8 +109,12 @@ impl Requirement {
             Operator::NotIn => !value.is_some_and(listed),
             Operator::Exists => value.is_some(),
             Operator::DoesNotExist => value.is_none(),
-            Operator::Greater => value.and_then(number).is_some_and(|value| Some(value) > bound),
-            Operator::Less => value.and_then(number).is_some_and(|value| bound.is_some_and(|bound| value < bound)),
+            Operator::Greater => value
+                .and_then(number)
+                .is_some_and(|value| Some(value) > bound),
+            Operator::Less => value
+                .and_then(number)
+                .is_some_and(|value| bound.is_some_and(|bound| value < bound)),
         }
     }
 }
@@ -111,15 +143,25 @@ fn split_terms(text: &str) -> Vec<&str> {
 fn parse_term(term: &str) -> Option<Requirement> {
     let requirement = |key: &str, operator, values: Vec<String>| {
         let key = key.trim();
-        let fine = !key.is_empty() && !key.contains(|c: char| c.is_whitespace() || "=!<>()".contains(c));
-        fine.then(|| Requirement { key: key.to_owned(), operator, values })
+        let fine =
+            !key.is_empty() && !key.contains(|c: char| c.is_whitespace() || "=!<>()".contains(c));
+        fine.then(|| Requirement {
+            key: key.to_owned(),
+            operator,
+            values,
+        })
     };
     let one = |value: &str| {
         let value = value.trim();
-        (!value.contains(|c: char| c.is_whitespace() || "=!<>()".contains(c))).then(|| vec![value.to_owned()])
+        (!value.contains(|c: char| c.is_whitespace() || "=!<>()".contains(c)))
+            .then(|| vec![value.to_owned()])
     };
     if let Some((head, list)) = term.split_once('(') {
-        let values = list.strip_suffix(')')?.split(',').map(|value| value.trim().to_owned()).collect();
+        let values = list
+            .strip_suffix(')')?
+            .split(',')
+            .map(|value| value.trim().to_owned())
+            .collect();
         let (key, operator) = head.trim().rsplit_once(char::is_whitespace)?;
         return match operator {
             "in" => requirement(key, Operator::In, values),
@@ -172,10 +214,20 @@ mod tests {
             ("size<7", false),
             ("missing=", false),
         ] {
-            assert_eq!(LabelSelector::parse(selector).unwrap().matches(&labels), expected, "{selector}");
+            assert_eq!(
+                LabelSelector::parse(selector).unwrap().matches(&labels),
+                expected,
+                "{selector}"
+            );
         }
-        for wrong in ["a=b=c", "a in b", "a of (b)", ",", "=x", "a b", "a>b", "a in (b"] {
-            assert_eq!(LabelSelector::parse(wrong).unwrap_err().code, 400, "{wrong}");
+        for wrong in [
+            "a=b=c", "a in b", "a of (b)", ",", "=x", "a b", "a>b", "a in (b",
+        ] {
+            assert_eq!(
+                LabelSelector::parse(wrong).unwrap_err().code,
+                400,
+                "{wrong}"
+            );
         }
     }
 
@@ -189,6 +241,8 @@ mod tests {
         assert!(LabelSelector::from_object(&expression("In", json!(["a", "b"]))).matches(&labels));
         assert!(!LabelSelector::from_object(&expression("NotIn", json!(["a"]))).matches(&labels));
         assert!(LabelSelector::from_object(&expression("Exists", Value::Null)).matches(&labels));
-        assert!(!LabelSelector::from_object(&expression("DoesNotExist", Value::Null)).matches(&labels));
+        assert!(
+            !LabelSelector::from_object(&expression("DoesNotExist", Value::Null)).matches(&labels)
+        );
     }
 }

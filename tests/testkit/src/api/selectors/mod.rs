@@ -23,7 +23,11 @@ impl Selection {
     /// Reads the selection of a request; 400 for one that cannot be understood or is not supported.
     pub fn of(call: &Call) -> Result<Self, Failure> {
         Ok(Self {
-            namespace: if call.resource == "namespaces" { String::new() } else { call.namespace.clone() },
+            namespace: if call.resource == "namespaces" {
+                String::new()
+            } else {
+                call.namespace.clone()
+            },
             labels: LabelSelector::parse(call.param("labelSelector"))?,
             fields: FieldSelector::parse(&call.resource, call.param("fieldSelector"))?,
         })
@@ -31,8 +35,11 @@ impl Selection {
 
     /// Whether an object is meant.
     pub fn matches(&self, object: &Value) -> bool {
-        let in_namespace = self.namespace.is_empty() || object["metadata"]["namespace"] == self.namespace;
-        in_namespace && self.labels.matches(&object["metadata"]["labels"]) && self.fields.matches(object)
+        let in_namespace =
+            self.namespace.is_empty() || object["metadata"]["namespace"] == self.namespace;
+        in_namespace
+            && self.labels.matches(&object["metadata"]["labels"])
+            && self.fields.matches(object)
     }
 
     /// Whether there is no selector at all, only (maybe) a namespace.

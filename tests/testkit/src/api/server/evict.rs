@@ -21,12 +21,19 @@ const UNOBSERVED_RETRY: u32 = 10;
 
 impl Server {
     pub(super) async fn evict(&self, context: &Context<'_>) -> Answer {
-        let Context { identity, call, body, .. } = context;
+        let Context {
+            identity,
+            call,
+            body,
+            ..
+        } = context;
         restriction::check_eviction(identity, call, &self.store)?;
         self.check_namespace(call, &Value::Null)?;
         let eviction = read_json(body)?;
         if eviction["metadata"]["name"] != call.path_name {
-            return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
+            return Err(Failure::bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
         }
         let options = Options::read(call, &eviction["deleteOptions"]);
         let request = EvictionRequest {
@@ -47,7 +54,10 @@ impl Server {
         if !options.dry_run {
             self.end_pod(&pod, &options);
         }
-        Ok(answer::json(201, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})))
+        Ok(answer::json(
+            201,
+            &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+        ))
     }
 
     /// Marks a pod as disrupted and deletes it; one that is terminating already stays as it is.
@@ -60,9 +70,11 @@ impl Server {
                 "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
                 "lastProbeTime": null, "lastTransitionTime": now,
             });
-            self.store.update("pods", namespace, name, |pod| set_condition(pod, condition));
+            self.store
+                .update("pods", namespace, name, |pod| set_condition(pod, condition));
         }
-        self.store.delete_with_grace("pods", namespace, name, options.grace);
+        self.store
+            .delete_with_grace("pods", namespace, name, options.grace);
     }
 
     /// Asks the disruption budgets of a pod, and takes one disruption from the one that allows it.
@@ -70,12 +82,20 @@ impl Server {
         let mut budgets = self.store.list_shared("poddisruptionbudgets");
         budgets.retain(|budget| {
             let same_namespace = budget["metadata"]["namespace"] == pod["metadata"]["namespace"];
-            same_namespace && LabelSelector::from_object(&budget["spec"]["selector"]).matches(&pod["metadata"]["labels"])
+            same_namespace
+                && LabelSelector::from_object(&budget["spec"]["selector"])
+                    .matches(&pod["metadata"]["labels"])
         });
         let budget = match budgets.as_slice() {
             [] => return Ok(()),
             [budget] => budget.clone(),
-            _ => return Err(Failure { code: 500, message: TWO_BUDGETS.to_owned(), ..Failure::default() }),
+            _ => {
+                return Err(Failure {
+                    code: 500,
+                    message: TWO_BUDGETS.to_owned(),
+                    ..Failure::default()
+                });
+            }
         };
         if !is_ready(pod) && lets_unhealthy_go(&budget) {
             return Ok(());
@@ -84,14 +104,24 @@ impl Server {
         if dry_run {
             return Ok(());
         }
-        let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let text = |object: &Value, field: &str| {
+            object["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         let (pod_name, now) = (text(pod, "name"), self.store.stamp());
-        let taken = self.store.try_update("poddisruptionbudgets", &text(&budget, "namespace"), &text(&budget, "name"), |budget| {
-            // Another eviction may have been faster.
-            judge(budget)?;
-            take_one(budget, &pod_name, &now);
-            Ok::<(), Failure>(())
-        });
+        let taken = self.store.try_update(
+            "poddisruptionbudgets",
+            &text(&budget, "namespace"),
+            &text(&budget, "name"),
+            |budget| {
+                // Another eviction may have been faster.
+                judge(budget)?;
+                take_one(budget, &pod_name, &now);
+                Ok::<(), Failure>(())
+            },
+        );
         taken.unwrap_or(Ok(Value::Null)).map(|_| ())
     }
 }
@@ -99,12 +129,17 @@ impl Server {
 /// Pods that have ended, have not begun or are on their way out are no disruption.
 fn ignores_budgets(pod: &Value) -> bool {
     let phase = pod["status"]["phase"].as_str();
-    matches!(phase, Some("Succeeded" | "Failed" | "Pending")) || !pod["metadata"]["deletionTimestamp"].is_null()
+    matches!(phase, Some("Succeeded" | "Failed" | "Pending"))
+        || !pod["metadata"]["deletionTimestamp"].is_null()
 }
 
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
-    conditions.is_some_and(|conditions| conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True"))
+    conditions.is_some_and(|conditions| {
+        conditions
+            .iter()
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    })
 }
 
 fn number(budget: &Value, field: &str) -> i64 {
@@ -113,32 +148,58 @@ fn number(budget: &Value, field: &str) -> i64 {
 
 /// `unhealthyPodEvictionPolicy`: always, or (by default) when the budget is met without this pod.
 fn lets_unhealthy_go(budget: &Value) -> bool {
-    let (current, desired) = (number(budget, "currentHealthy"), number(budget, "desiredHealthy"));
-    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || (desired > 0 && current >= desired)
+    let (current, desired) = (
+        number(budget, "currentHealthy"),
+        number(budget, "desiredHealthy"),
+    );
+    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+        || (desired > 0 && current >= desired)
 }
 
 fn judge(budget: &Value) -> Result<(), Failure> {
     let name = budget["metadata"]["name"].as_str().unwrap_or_default();
-    let refuse = |cause: &str| Failure { details: Some(json!({})), ..Failure::new(429, "TooManyRequests", VIOLATES) }.with_cause("DisruptionBudget", cause, "");
-    if number(budget, "observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
+    let refuse = |cause: &str| {
+        Failure {
+            details: Some(json!({})),
+            ..Failure::new(429, "TooManyRequests", VIOLATES)
+        }
+        .with_cause("DisruptionBudget", cause, "")
+    };
+    if number(budget, "observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0)
+    {
         let cause = format!("The disruption budget {name} is still being processed by the server.");
         return Err(refuse(&cause).with_retry_after(UNOBSERVED_RETRY));
     }
     if number(budget, "disruptionsAllowed") > 0 {
         return Ok(());
     }
-    let (current, desired) = (number(budget, "currentHealthy"), number(budget, "desiredHealthy"));
+    let (current, desired) = (
+        number(budget, "currentHealthy"),
+        number(budget, "desiredHealthy"),
+    );
     if current <= desired {
-        return Err(refuse(&format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")));
+        return Err(refuse(&format!(
+            "The disruption budget {name} needs {desired} healthy pods and has {current} currently"
+        )));
     }
-    let condition = budget["status"]["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == "DisruptionAllowed");
-    let text = |field: &str| condition.and_then(|condition| condition[field].as_str()).unwrap_or_default();
+    let condition = budget["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "DisruptionAllowed");
+    let text = |field: &str| {
+        condition
+            .and_then(|condition| condition[field].as_str())
+            .unwrap_or_default()
+    };
     let why = if text("status") == "False" && !text("message").is_empty() {
         format!(" ({}: {})", text("reason"), text("message"))
     } else {
         String::new()
     };
-    Err(refuse(&format!("The disruption budget {name} does not allow evicting pods currently{why}")))
+    Err(refuse(&format!(
+        "The disruption budget {name} does not allow evicting pods currently{why}"
+    )))
 }
 
 /// One disruption less, until the disruption controller has counted again.
@@ -161,7 +222,10 @@ fn set_condition(object: &mut Value, condition: Value) {
         *list = json!([condition]);
         return;
     };
-    match conditions.iter_mut().find(|own| own["type"] == condition["type"]) {
+    match conditions
+        .iter_mut()
+        .find(|own| own["type"] == condition["type"])
+    {
         Some(own) => *own = condition,
         None => conditions.push(condition),
     }

@@ -23,7 +23,7 @@ use super::admission::{Admission, SubresourceRequest};
 use super::answer::{self, Body};
 use super::call::Call;
 use super::failure::Failure;
-use super::faults::{Broken, Effect, Faults};
+use super::faults::{Broken, Effect, Faults, NEVER};
 use super::identity::Identity;
 use super::log::Log;
 use super::rights::Rights;
@@ -63,16 +63,31 @@ type Answer = Result<Response<Body>, Failure>;
 impl Server {
     /// A server on a store. The namespaces that every cluster has are made if they are missing.
     pub fn new(store: Store, admission: Arc<dyn Admission>, rights: Rights) -> Arc<Self> {
-        for name in ["default", "kube-node-lease", "kube-public", "kube-system", "kubevirt"] {
+        for name in [
+            "default",
+            "kube-node-lease",
+            "kube-public",
+            "kube-system",
+            "kubevirt",
+        ] {
             // One that exists already stays as it is.
             let _ = store.create("namespaces", json!({"metadata": {"name": name}}));
         }
-        Arc::new(Self { store, admission, faults: Faults::default(), log: Log::default(), rights: RwLock::new(rights) })
+        Arc::new(Self {
+            store,
+            admission,
+            faults: Faults::default(),
+            log: Log::default(),
+            rights: RwLock::new(rights),
+        })
     }
 
     /// What the identities may do now.
     pub fn rights(&self) -> Rights {
-        self.rights.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.rights
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Changes what the identities may do, from the next request on.
@@ -92,12 +107,28 @@ impl Server {
     }
 
     /// Answers one request; [`Broken`] means that the connection breaks instead.
-    pub async fn handle(self: &Arc<Self>, request: Request<Bytes>, identity: &Identity) -> Result<Response<Body>, Broken> {
+    pub async fn handle(
+        self: &Arc<Self>,
+        request: Request<Bytes>,
+        identity: &Identity,
+    ) -> Result<Response<Body>, Broken> {
         let (parts, body) = request.into_parts();
         let call = Call::parse(&parts.method, &parts.uri);
-        let text = |name: header::HeaderName| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let text = |name: header::HeaderName| {
+            parts
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+        };
         let now = self.clock().elapsed();
-        let number = self.log.begin(now, identity, text(header::USER_AGENT), &call, serde_json::from_slice(&body).ok());
+        let number = self.log.begin(
+            now,
+            identity,
+            text(header::USER_AGENT),
+            &call,
+            serde_json::from_slice(&body).ok(),
+        );
         if self.faults.is_down(now) {
             return Err(Broken::Refused);
         }
@@ -139,7 +170,12 @@ impl Server {
             Ok(response) => (response, String::new()),
             Err(failure) => (answer::failure(&failure), failure.message),
         };
-        self.log.end(number, self.clock().elapsed(), response.status().as_u16(), &message);
+        self.log.end(
+            number,
+            self.clock().elapsed(),
+            response.status().as_u16(),
+            &message,
+        );
         response
     }
 
@@ -151,7 +187,9 @@ impl Server {
             if self.faults.is_down(now) {
                 return Err(Broken::Reset);
             }
-            let Some(until) = self.faults.in_force(rule, now) else { return Ok(()) };
+            let Some(until) = self.faults.in_force(rule, now) else {
+                return Ok(());
+            };
             tokio::select! {
                 () = self.sleep_until(until) => {}
                 _ = changed.changed() => {}
@@ -159,18 +197,22 @@ impl Server {
         }
     }
 
-    /// Waits for a moment of simulated time; for ever without one.
-    async fn sleep_until(&self, moment: Option<Duration>) {
-        match moment {
-            Some(moment) => self.clock().sleep_until(moment).await,
-            None => std::future::pending().await,
+    /// Waits for a moment of simulated time; for ever when it is [`NEVER`].
+    pub(in crate::api) async fn sleep_until(&self, moment: Duration) {
+        if moment == NEVER {
+            std::future::pending::<()>().await;
         }
+        self.clock().sleep_until(moment).await;
     }
 
     /// Authentication, rights, and the handler.
     async fn answer(self: &Arc<Self>, context: &Context<'_>) -> Answer {
         let Context { identity, call, .. } = context;
-        if !identity.is_anonymous() && !self.faults.accepts(identity.generation, self.clock().elapsed()) {
+        if !identity.is_anonymous()
+            && !self
+                .faults
+                .accepts(identity.generation, self.clock().elapsed())
+        {
             return Err(Failure::unauthorized());
         }
         self.rights().authorize(identity, call, &self.store)?;
@@ -188,7 +230,7 @@ impl Server {
         }
         match (call.verb.as_str(), call.subresource.as_str()) {
             ("create", "eviction") if call.resource == "pods" => self.evict(context).await,
-            (_, sub) if !self.has_subresource(call, sub) => Err(Failure::no_such_path()),
+            (_, sub) if !has_subresource(call, sub) => Err(Failure::no_such_path()),
             ("get", _) => self.get(context),
             ("list", _) => self.list(context),
             ("watch", _) => self.watch(context),
@@ -201,17 +243,13 @@ impl Server {
         }
     }
 
-    fn has_subresource(&self, call: &Call, sub: &str) -> bool {
-        match sub {
-            "" => true,
-            "status" => call.rest == "status" && call.kind().is_some_and(|kind| kind.status),
-            "finalize" => call.resource == "namespaces",
-            _ => false,
-        }
-    }
-
     async fn aggregated(&self, context: &Context<'_>) -> Answer {
-        let Context { identity, call, body, .. } = context;
+        let Context {
+            identity,
+            call,
+            body,
+            ..
+        } = context;
         let method = match call.verb.as_str() {
             "create" => "POST",
             "update" => "PUT",
@@ -231,6 +269,15 @@ impl Server {
         };
         let (code, body) = self.admission.subresource(request).await?;
         Ok(answer::bytes(code, "application/json", body))
+    }
+}
+
+fn has_subresource(call: &Call, sub: &str) -> bool {
+    match sub {
+        "" => true,
+        "status" => call.rest == "status" && call.kind().is_some_and(|kind| kind.status),
+        "finalize" => call.resource == "namespaces",
+        _ => false,
     }
 }
 

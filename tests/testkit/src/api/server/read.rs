@@ -25,7 +25,10 @@ impl Server {
         let kind = known(context.call)?;
         let object = self.stored(context.call)?;
         let shape = Shape::from_accept(context.accept);
-        Ok(answer::json(200, &shape.object(kind, &object, self.clock().now())))
+        Ok(answer::json(
+            200,
+            &shape.object(kind, &object, self.clock().now()),
+        ))
     }
 
     pub(super) fn list(&self, context: &Context<'_>) -> Answer {
@@ -34,26 +37,44 @@ impl Server {
         let selection = Selection::of(call)?;
         let token = Token::parse(call.param("continue"))?;
         let (objects, revision) = self.moment(call, token.as_ref())?;
-        let mut objects: Vec<Arc<Value>> = objects.into_iter().filter(|object| selection.matches(object)).collect();
+        let mut objects: Vec<Arc<Value>> = objects
+            .into_iter()
+            .filter(|object| selection.matches(object))
+            .collect();
         if let Some(token) = &token {
             objects.retain(|object| key(object) > (token.namespace.as_str(), token.name.as_str()));
         }
-        let mut meta = ListMeta { resource_version: revision.to_string(), ..ListMeta::default() };
+        let mut meta = ListMeta {
+            resource_version: revision.to_string(),
+            ..ListMeta::default()
+        };
         let limit: usize = call.param("limit").parse().unwrap_or(0);
         if limit > 0 && objects.len() > limit {
             let remaining = objects.len() - limit;
             objects.truncate(limit);
             // The real server does not count what it would have to filter.
             meta.remaining_item_count = selection.is_everything().then_some(remaining);
-            meta.continue_token = objects.last().map(|last| Token::after(revision, last).to_string()).unwrap_or_default();
+            meta.continue_token = objects
+                .last()
+                .map(|last| Token::after(revision, last).to_string())
+                .unwrap_or_default();
         }
-        let text = Shape::from_accept(context.accept).list(kind, &objects, &meta, self.clock().now());
+        let text =
+            Shape::from_accept(context.accept).list(kind, &objects, &meta, self.clock().now());
         Ok(answer::bytes(200, "application/json", text))
     }
 
     /// The objects at the moment that the request means.
-    fn moment(&self, call: &Call, token: Option<&Token>) -> Result<(Vec<Arc<Value>>, u64), Failure> {
-        let at = |revision: u64| self.store.list_at(&call.resource, revision).map(|objects| (objects, revision));
+    fn moment(
+        &self,
+        call: &Call,
+        token: Option<&Token>,
+    ) -> Result<(Vec<Arc<Value>>, u64), Failure> {
+        let at = |revision: u64| {
+            self.store
+                .list_at(&call.resource, revision)
+                .map(|objects| (objects, revision))
+        };
         if let Some(token) = token {
             return at(token.revision).map_err(|_| Failure::expired(EXPIRED_TOKEN));
         }
@@ -72,7 +93,11 @@ impl Server {
 
     /// The stored object that a request names.
     pub(super) fn stored(&self, call: &Call) -> Result<Arc<Value>, Failure> {
-        let namespace = if call.resource == "namespaces" { "" } else { &call.namespace };
+        let namespace = if call.resource == "namespaces" {
+            ""
+        } else {
+            &call.namespace
+        };
         self.store
             .get_shared(&call.resource, namespace, &call.path_name)
             .ok_or_else(|| Failure::not_found(&call.group, &call.resource, &call.path_name))
@@ -92,7 +117,11 @@ pub(super) fn resource_version(call: &Call) -> Result<Option<u64>, Failure> {
     if text.is_empty() {
         return Ok(None);
     }
-    let refused = || Failure::bad_request(format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"));
+    let refused = || {
+        Failure::bad_request(format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
+    };
     text.parse().map(Some).map_err(|_| refused())
 }
 
@@ -102,7 +131,9 @@ pub(super) fn too_old(expired: Expired) -> String {
 
 fn too_new(asked: u64, current: u64) -> Failure {
     let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
-    Failure::new(504, "Timeout", message).with_cause("ResourceVersionTooLarge", "Too large resource version", "").with_retry_after(1)
+    Failure::new(504, "Timeout", message)
+        .with_cause("ResourceVersionTooLarge", "Too large resource version", "")
+        .with_retry_after(1)
 }
 
 fn key(object: &Value) -> (&str, &str) {
@@ -113,7 +144,11 @@ fn key(object: &Value) -> (&str, &str) {
 impl Token {
     fn after(revision: u64, last: &Value) -> Self {
         let (namespace, name) = key(last);
-        Self { revision, namespace: namespace.to_owned(), name: name.to_owned() }
+        Self {
+            revision,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     fn parse(text: &str) -> Result<Option<Self>, Failure> {
@@ -124,7 +159,11 @@ impl Token {
         let (revision, namespace, name) = (parts.next(), parts.next(), parts.next());
         let revision = revision.and_then(|text| text.parse().ok());
         match (revision, namespace, name) {
-            (Some(revision), Some(namespace), Some(name)) => Ok(Some(Self { revision, namespace: namespace.to_owned(), name: name.to_owned() })),
+            (Some(revision), Some(namespace), Some(name)) => Ok(Some(Self {
+                revision,
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            })),
             _ => Err(Failure::bad_request("continue key is not valid")),
         }
     }

@@ -9,7 +9,12 @@ use crate::api::identity::Identity;
 
 /// Answers a review; `None` when the request is none.
 pub(super) fn answer(server: &Server, context: &Context<'_>) -> Option<Answer> {
-    let Context { identity, call, body, .. } = context;
+    let Context {
+        identity,
+        call,
+        body,
+        ..
+    } = context;
     let group = call.group.as_str();
     let review: fn(&Server, &Identity, &mut Value) = match (group, call.resource.as_str()) {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => access,
@@ -39,7 +44,11 @@ fn asked(spec: &Value) -> Call {
     let attributes = &spec["resourceAttributes"];
     let text = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();
     if attributes.is_null() {
-        return Call { path: text(paths, "path"), verb: text(paths, "verb"), ..Call::default() };
+        return Call {
+            path: text(paths, "path"),
+            verb: text(paths, "verb"),
+            ..Call::default()
+        };
     }
     let subresource = text(attributes, "subresource");
     let mut call = Call {
@@ -55,24 +64,42 @@ fn asked(spec: &Value) -> Call {
         ..Call::default()
     };
     let selector = &attributes["fieldSelector"];
-    let requirements = selector["requirements"].as_array().into_iter().flatten().map(|requirement| {
-        format!("{}={}", text(requirement, "key"), requirement["values"][0].as_str().unwrap_or_default())
-    });
-    let terms: Vec<String> = selector["rawSelector"].as_str().map(str::to_owned).into_iter().chain(requirements).collect();
-    call.query.insert("fieldSelector".to_owned(), terms.join(","));
+    let requirements = selector["requirements"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|requirement| {
+            format!(
+                "{}={}",
+                text(requirement, "key"),
+                requirement["values"][0].as_str().unwrap_or_default()
+            )
+        });
+    let terms: Vec<String> = selector["rawSelector"]
+        .as_str()
+        .map(str::to_owned)
+        .into_iter()
+        .chain(requirements)
+        .collect();
+    call.query
+        .insert("fieldSelector".to_owned(), terms.join(","));
     call
 }
 
 fn rules(server: &Server, identity: &Identity, review: &mut Value) {
     let rights = server.rights();
-    let mut rules: Vec<Value> = rights.grants_of(identity).map(super::super::rights::Grant::rule).collect();
+    let mut rules: Vec<Value> = rights
+        .grants_of(identity)
+        .map(super::super::rights::Grant::rule)
+        .collect();
     if identity.is_in("system:masters") {
         rules.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
     }
     let paths = json!([{"verbs": ["get"], "nonResourceURLs": ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"]}]);
     review["status"] = json!({"resourceRules": rules, "nonResourceRules": paths, "incomplete": identity.node().is_some()});
     if identity.node().is_some() {
-        review["status"]["evaluationError"] = json!("node authorizer does not support user rule resolution");
+        review["status"]["evaluationError"] =
+            json!("node authorizer does not support user rule resolution");
     }
 }
 

@@ -40,7 +40,9 @@ impl Shape {
     /// The first representation in the header that is served here.
     pub(super) fn from_accept(accept: &str) -> Self {
         for range in accept.split(',').map(str::trim) {
-            if range.contains("as=Table") && range.contains("v=v1;") || range.contains("as=Table") && range.ends_with("v=v1") {
+            if range.contains("as=Table") && range.contains("v=v1;")
+                || range.contains("as=Table") && range.ends_with("v=v1")
+            {
                 return Self::Table;
             }
             if range.contains("as=PartialObjectMetadata") {
@@ -57,17 +59,33 @@ impl Shape {
     pub(super) fn object(self, kind: &Kind, object: &Value, now: jiff::Timestamp) -> Value {
         match self {
             Self::Whole => object.clone(),
-            Self::Table => tables::table(kind, &[object], json!({"resourceVersion": object["metadata"]["resourceVersion"]}), now),
+            Self::Table => tables::table(
+                kind,
+                &[object],
+                &json!({"resourceVersion": object["metadata"]["resourceVersion"]}),
+                now,
+            ),
             Self::Metadata => metadata_only(object),
         }
     }
 
     /// A list, as JSON text.
-    pub(super) fn list(self, kind: &Kind, objects: &[Arc<Value>], meta: &ListMeta, now: jiff::Timestamp) -> String {
+    pub(super) fn list(
+        self,
+        kind: &Kind,
+        objects: &[Arc<Value>],
+        meta: &ListMeta,
+        now: jiff::Timestamp,
+    ) -> String {
         let items: Vec<&Value> = objects.iter().map(|object| &**object).collect();
         let text = match self {
-            Self::Whole => serde_json::to_string(&List { kind: format!("{}List", kind.kind), api_version: kind.api_version(), metadata: meta, items }),
-            Self::Table => serde_json::to_string(&tables::table(kind, &items, json!(meta), now)),
+            Self::Whole => serde_json::to_string(&List {
+                kind: format!("{}List", kind.kind),
+                api_version: kind.api_version(),
+                metadata: meta,
+                items,
+            }),
+            Self::Table => serde_json::to_string(&tables::table(kind, &items, &json!(meta), now)),
             Self::Metadata => {
                 let items: Vec<Value> = items.into_iter().map(metadata_only).collect();
                 let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items});

@@ -55,11 +55,18 @@ impl Server {
         let asked = resource_version(call)?;
         let initial = call.is_true("sendInitialEvents");
         if initial && call.param("resourceVersionMatch") != "NotOlderThan" {
-            return Err(Failure::invalid("resourceVersionMatch: Forbidden: resourceVersionMatch=NotOlderThan is required when sendInitialEvents is true"));
+            return Err(Failure::invalid(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch=NotOlderThan is required when sendInitialEvents is true",
+            ));
         }
         let now = self.clock().elapsed();
         let wire = |seconds: u64| Duration::from_secs(seconds).mul_f64(self.clock().speed());
-        let timeout = call.param("timeoutSeconds").parse().ok().filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_TIMEOUT);
+        let timeout = call
+            .param("timeoutSeconds")
+            .parse()
+            .ok()
+            .filter(|seconds| *seconds > 0)
+            .unwrap_or(DEFAULT_TIMEOUT);
         let mut watch = Watch {
             server: self.clone(),
             user: context.identity.user.clone(),
@@ -71,7 +78,9 @@ impl Server {
             lines: VecDeque::new(),
             ended: false,
             deadline: now + wire(timeout),
-            bookmark: call.is_true("allowWatchBookmarks").then(|| now + wire(BOOKMARK_EVERY)),
+            bookmark: call
+                .is_true("allowWatchBookmarks")
+                .then(|| now + wire(BOOKMARK_EVERY)),
             began: self.faults.epoch(),
             changes: self.store.changed(),
             faults: self.faults.changed(),
@@ -93,8 +102,19 @@ impl Watch {
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         loop {
             let now = self.server.clock().elapsed();
-            match self.server.faults.stream(&self.user, &self.call, self.began, now) {
-                Stream::Breaks => return (!std::mem::replace(&mut self.ended, true)).then(|| Err(io::Error::new(io::ErrorKind::ConnectionReset, Broken::Reset))),
+            match self
+                .server
+                .faults
+                .stream(&self.user, &self.call, self.began, now)
+            {
+                Stream::Breaks => {
+                    return (!std::mem::replace(&mut self.ended, true)).then(|| {
+                        Err(io::Error::new(
+                            io::ErrorKind::ConnectionReset,
+                            Broken::Reset,
+                        ))
+                    });
+                }
                 Stream::Closes => return None,
                 Stream::Silent(until) => {
                     tokio::select! {
@@ -103,7 +123,9 @@ impl Watch {
                     }
                     continue;
                 }
-                Stream::Expires if !self.ended => self.queue_error(&Failure::expired("The resourceVersion for the provided watch is too old.")),
+                Stream::Expires if !self.ended => self.queue_error(&Failure::expired(
+                    "The resourceVersion for the provided watch is too old.",
+                )),
                 Stream::Expires | Stream::Flows => {}
             }
             if let Some(line) = self.lines.pop_front() {
@@ -130,7 +152,9 @@ impl Watch {
             self.bookmark = Some(now + again);
             return true;
         }
-        let wake = self.bookmark.map_or(self.deadline, |due| due.min(self.deadline));
+        let wake = self
+            .bookmark
+            .map_or(self.deadline, |due| due.min(self.deadline));
         tokio::select! {
             () = self.server.clock().sleep_until(wake) => {}
             _ = self.changes.changed() => {}
@@ -154,7 +178,11 @@ impl Watch {
 
     fn queue_changes(&mut self) {
         self.changes.mark_unchanged();
-        match self.server.store.changes_of(&self.call.resource, self.revision) {
+        match self
+            .server
+            .store
+            .changes_of(&self.call.resource, self.revision)
+        {
             Ok((changes, revision)) => {
                 self.revision = revision;
                 for change in &changes {
@@ -166,7 +194,10 @@ impl Watch {
     }
 
     fn queue_change(&mut self, change: &Change) {
-        let before = change.previous.as_deref().filter(|object| self.selection.matches(object));
+        let before = change
+            .previous
+            .as_deref()
+            .filter(|object| self.selection.matches(object));
         let gone = change.kind == ChangeKind::Deleted;
         let after = Some(&*change.object).filter(|object| !gone && self.selection.matches(object));
         match (before, after) {
@@ -186,14 +217,17 @@ impl Watch {
         let line = if self.shape == Shape::Whole {
             format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
         } else {
-            let object = self.shape.object(self.kind, object, self.server.clock().now());
+            let object = self
+                .shape
+                .object(self.kind, object, self.server.clock().now());
             format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
         };
         self.lines.push_back(line.into());
     }
 
     fn queue_bookmark(&mut self, end_of_initial: bool) {
-        let mut metadata = json!({"resourceVersion": self.revision.to_string(), "creationTimestamp": null});
+        let mut metadata =
+            json!({"resourceVersion": self.revision.to_string(), "creationTimestamp": null});
         if end_of_initial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
@@ -204,6 +238,8 @@ impl Watch {
     fn queue_error(&mut self, failure: &Failure) {
         self.lines.clear();
         self.ended = true;
-        self.lines.push_back(format!("{}\n", json!({"type": "ERROR", "object": failure.status()})).into());
+        self.lines.push_back(
+            format!("{}\n", json!({"type": "ERROR", "object": failure.status()})).into(),
+        );
     }
 }

@@ -30,7 +30,15 @@ impl Server {
         set_initial_status(kind, &mut object);
         restriction::check(identity, call, None, Some(&object))?;
         if kind.is_kubevirt() {
-            self.admission.admit("create", kind.plural, &identity.user, None, Some(&mut object)).await?;
+            self.admission
+                .admit(
+                    "create",
+                    kind.plural,
+                    &identity.user,
+                    None,
+                    Some(&mut object),
+                )
+                .await?;
         }
         check_event(kind, &object)?;
         let made = if call.is_dry_run() {
@@ -49,9 +57,16 @@ impl Server {
         if self.stored(call).is_err() && matches!(kind.plural, "events" | "leases") {
             return self.create_object(context, kind, object).await;
         }
-        let unconditional = !kind.is_kubevirt() || !object["metadata"]["resourceVersion"].as_str().unwrap_or_default().is_empty();
+        let unconditional = !kind.is_kubevirt()
+            || !object["metadata"]["resourceVersion"]
+                .as_str()
+                .unwrap_or_default()
+                .is_empty();
         if !unconditional {
-            let message = format!("{}.{} {:?} is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update", kind.plural, kind.group, call.path_name);
+            let message = format!(
+                "{}.{} {:?} is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update",
+                kind.plural, kind.group, call.path_name
+            );
             return Err(Failure::invalid(message));
         }
         self.write(context, kind, |_| Ok(object.clone())).await
@@ -71,7 +86,12 @@ impl Server {
 
     /// Replaces an object by what `change` makes of it; repeated when somebody else wrote in between and the client did not insist
     /// on a revision.
-    async fn write(&self, context: &Context<'_>, kind: &Kind, change: impl Fn(&Value) -> Result<Value, Failure>) -> Answer {
+    async fn write(
+        &self,
+        context: &Context<'_>,
+        kind: &Kind,
+        change: impl Fn(&Value) -> Result<Value, Failure>,
+    ) -> Answer {
         let Context { identity, call, .. } = context;
         for _ in 0..ATTEMPTS {
             let old = self.stored(call)?;
@@ -80,7 +100,15 @@ impl Server {
             let mut new = combine(kind, &call.subresource, &old, proposed);
             restriction::check(identity, call, Some(&old), Some(&new))?;
             if kind.is_kubevirt() {
-                self.admission.admit("update", kind.plural, &identity.user, Some(&old), Some(&mut new)).await?;
+                self.admission
+                    .admit(
+                        "update",
+                        kind.plural,
+                        &identity.user,
+                        Some(&old),
+                        Some(&mut new),
+                    )
+                    .await?;
             }
             check_event(kind, &new)?;
             if call.is_dry_run() {
@@ -95,8 +123,18 @@ impl Server {
     }
 
     /// Stores `new` if `old` is still what is stored; `None` when it is not.
-    fn commit(&self, call: &Call, kind: &Kind, old: &Arc<Value>, new: Value) -> Result<Option<Value>, Failure> {
-        let namespace = if kind.namespaced { call.namespace.as_str() } else { "" };
+    fn commit(
+        &self,
+        call: &Call,
+        kind: &Kind,
+        old: &Arc<Value>,
+        new: Value,
+    ) -> Result<Option<Value>, Failure> {
+        let namespace = if kind.namespaced {
+            call.namespace.as_str()
+        } else {
+            ""
+        };
         let attempt = |current: &mut Value| {
             if current["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"] {
                 return Err(());
@@ -104,7 +142,10 @@ impl Server {
             *current = new;
             Ok(())
         };
-        match self.store.try_update(kind.plural, namespace, &call.path_name, attempt) {
+        match self
+            .store
+            .try_update(kind.plural, namespace, &call.path_name, attempt)
+        {
             Some(Ok(written)) => Ok(Some(written)),
             Some(Err(())) => Ok(None),
             None => Err(Failure::not_found(kind.group, kind.plural, &call.path_name)),
@@ -119,21 +160,37 @@ impl Server {
         let namespace = &call.namespace;
         match self.store.get_shared("namespaces", "", namespace) {
             Some(found) if !found["metadata"]["deletionTimestamp"].is_null() => {
-                let name = if call.name.is_empty() { object["metadata"]["name"].as_str().unwrap_or_default() } else { &call.name };
-                let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-                Err(Failure::forbidden(&call.group, &call.resource, name, &why).with_cause(
-                    "NamespaceTerminating",
-                    &format!("namespace {namespace} is being terminated"),
-                    "metadata.namespace",
-                ))
+                let name = if call.name.is_empty() {
+                    object["metadata"]["name"].as_str().unwrap_or_default()
+                } else {
+                    &call.name
+                };
+                let why = format!(
+                    "unable to create new content in namespace {namespace} because it is being terminated"
+                );
+                Err(
+                    Failure::forbidden(&call.group, &call.resource, name, &why).with_cause(
+                        "NamespaceTerminating",
+                        &format!("namespace {namespace} is being terminated"),
+                        "metadata.namespace",
+                    ),
+                )
             }
             // Worlds are built without Namespace objects for their VMs.
-            None if !self.store.is_namespace_used(namespace) => Err(Failure::not_found("", "namespaces", namespace)),
+            None if !self.store.is_namespace_used(namespace) => {
+                Err(Failure::not_found("", "namespaces", namespace))
+            }
             _ => Ok(()),
         }
     }
 
-    pub(super) fn show(&self, context: &Context<'_>, kind: &Kind, code: u16, object: &Value) -> http::Response<answer::Body> {
+    pub(super) fn show(
+        &self,
+        context: &Context<'_>,
+        kind: &Kind,
+        code: u16,
+        object: &Value,
+    ) -> http::Response<answer::Body> {
         let shape = Shape::from_accept(context.accept);
         answer::json(code, &shape.object(kind, object, self.clock().now()))
     }
@@ -150,7 +207,11 @@ fn place(call: &Call, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (own_version, own_kind) = (text("apiVersion"), text("kind"));
     if !own_kind.is_empty() && (own_kind != kind.kind || own_version != kind.api_version()) {
-        let message = format!("{own_kind} in version {own_version:?} cannot be handled as a {}: the API version in the data ({own_version}) does not match the expected API version ({})", kind.kind, kind.api_version());
+        let message = format!(
+            "{own_kind} in version {own_version:?} cannot be handled as a {}: the API version in the data ({own_version}) does not match the expected API version ({})",
+            kind.kind,
+            kind.api_version()
+        );
         return Err(Failure::bad_request(message));
     }
     if !object["metadata"].is_object() {
@@ -162,7 +223,9 @@ fn place(call: &Call, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
     match object["metadata"]["namespace"].as_str().unwrap_or_default() {
         "" => object["metadata"]["namespace"] = json!(call.namespace),
         own if own != call.namespace => {
-            return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
         _ => {}
     }
@@ -174,7 +237,10 @@ fn check_name(call: &Call, object: &Value) -> Result<(), Failure> {
     if name == call.path_name {
         return Ok(());
     }
-    Err(Failure::bad_request(format!("the name of the object ({name}) does not match the name on the URL ({})", call.path_name)))
+    Err(Failure::bad_request(format!(
+        "the name of the object ({name}) does not match the name on the URL ({})",
+        call.path_name
+    )))
 }
 
 /// 409 for a write that insists on another revision or another object.
@@ -184,11 +250,24 @@ fn check_identity(call: &Call, old: &Value, new: &Value) -> Result<(), Failure> 
         !wanted.is_null() && wanted != "" && *wanted != old["metadata"][field]
     };
     if differs("uid") {
-        let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", text_of(&new["metadata"]["uid"]), text_of(&old["metadata"]["uid"]));
-        return Err(Failure::conflict(&call.group, &call.resource, &call.path_name, &why));
+        let why = format!(
+            "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            text_of(&new["metadata"]["uid"]),
+            text_of(&old["metadata"]["uid"])
+        );
+        return Err(Failure::conflict(
+            &call.group,
+            &call.resource,
+            &call.path_name,
+            &why,
+        ));
     }
     if differs("resourceVersion") {
-        return Err(Failure::modified(&call.group, &call.resource, &call.path_name));
+        return Err(Failure::modified(
+            &call.group,
+            &call.resource,
+            &call.path_name,
+        ));
     }
     Ok(())
 }
@@ -245,7 +324,11 @@ fn set_initial_status(kind: &Kind, object: &mut Value) {
         "nodes" | "namespaces" => {}
         "pods" => {
             object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
-            for (field, default) in [("terminationGracePeriodSeconds", json!(30)), ("restartPolicy", json!("Always")), ("schedulerName", json!("default-scheduler"))] {
+            for (field, default) in [
+                ("terminationGracePeriodSeconds", json!(30)),
+                ("restartPolicy", json!("Always")),
+                ("schedulerName", json!("default-scheduler")),
+            ] {
                 if object["spec"][field].is_null() {
                     object["spec"][field] = default;
                 }
@@ -269,6 +352,12 @@ fn check_event(kind: &Kind, event: &Value) -> Result<(), Failure> {
         return Ok(());
     }
     let name = text_of(&event["metadata"]["name"]);
-    let message = format!("Event {name:?} is invalid: involvedObject.namespace: Invalid value: {involved:?}: does not match event.namespace");
-    Err(Failure::invalid(message).with_cause("FieldValueInvalid", &format!("Invalid value: {involved:?}: does not match event.namespace"), "involvedObject.namespace"))
+    let message = format!(
+        "Event {name:?} is invalid: involvedObject.namespace: Invalid value: {involved:?}: does not match event.namespace"
+    );
+    Err(Failure::invalid(message).with_cause(
+        "FieldValueInvalid",
+        &format!("Invalid value: {involved:?}: does not match event.namespace"),
+        "involvedObject.namespace",
+    ))
 }

@@ -90,14 +90,24 @@ impl State {
 
     pub(super) fn changes_of(&self, resource: &str, revision: u64) -> Result<Vec<Change>, Expired> {
         self.check_age(revision)?;
-        let from = self.history.partition_point(|change| change.revision <= revision);
-        Ok(self.history.range(from..).filter(|change| change.resource == resource).cloned().collect())
+        let from = self
+            .history
+            .partition_point(|change| change.revision <= revision);
+        Ok(self
+            .history
+            .range(from..)
+            .filter(|change| change.resource == resource)
+            .cloned()
+            .collect())
     }
 
     pub(super) fn is_namespace_used(&self, namespace: &str) -> bool {
         let inside = |objects: &Objects| {
             let from = (namespace.to_owned(), String::new());
-            objects.range(from..).next().is_some_and(|((found, _), _)| found == namespace)
+            objects
+                .range(from..)
+                .next()
+                .is_some_and(|((found, _), _)| found == namespace)
         };
         !namespace.is_empty() && self.objects.values().any(inside)
     }

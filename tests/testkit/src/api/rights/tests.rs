@@ -1,1 +1,0 @@
-//! Does every identity get what the real servers gave it?
