@@ -33,7 +33,8 @@ pub fn resource(plural: &str) -> ApiResource {
 /// A watched list; clones share it.
 #[derive(Clone, Debug)]
 pub struct Feed {
-    objects: Arc<Mutex<Objects>>,
+    /// `None` until the first list is complete.
+    objects: Arc<Mutex<Option<Objects>>>,
     changed: Arc<watch::Sender<u64>>,
 }
 
@@ -66,12 +67,12 @@ impl Feed {
     }
 
     fn change(&self, change: impl FnOnce(&mut Objects)) {
-        change(&mut self.objects.lock().unwrap_or_else(PoisonError::into_inner));
+        change(self.objects.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default());
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// What is there now.
-    pub fn objects(&self) -> Objects {
+    /// What is there now; `None` before the first list is complete.
+    pub fn objects(&self) -> Option<Objects> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

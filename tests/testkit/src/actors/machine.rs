@@ -1,13 +1,18 @@
 //! What physically is on a host: which launcher processes run, and with which guests?
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 /// A guest, as the launcher process that holds it knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guest {
     /// The launcher runs and has no guest (yet): a fresh pod, or the target of a migration.
     Empty,
+    /// The process was there before its kubelet was; its VMI tells whether it has a guest.
+    Found,
     /// It runs here.
     Running,
     /// It got its ACPI signal at this time.
@@ -41,6 +46,8 @@ pub struct Launcher {
     pub ends: Option<(Duration, i32)>,
     /// The guest's own grace period.
     pub grace: Duration,
+    /// Its guest moved away and a sidecar keeps the pod alive.
+    pub lingers: bool,
 }
 
 impl Launcher {
@@ -51,10 +58,47 @@ impl Launcher {
 }
 
 /// Everything on one host, by pod uid.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// The launcher processes.
     pub launchers: BTreeMap<String, Launcher>,
+    /// The kubelet has looked at the pods that it found when it started.
+    pub adopted: bool,
+    /// virt-handler's device plugins are registered.
+    pub plugins: bool,
+}
+
+/// A machine that the kubelet and the virt-handler of one node share, and a bell that wakes the other one.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    machine: Arc<Mutex<Machine>>,
+    bell: Arc<watch::Sender<u64>>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { machine: Arc::default(), bell: Arc::new(watch::channel(0).0) }
+    }
+}
+
+impl Shared {
+    /// Works on the machine; rings when it was changed.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Machine) -> T) -> T {
+        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = machine.clone();
+        let result = work(&mut machine);
+        let same = *machine == before;
+        drop(machine);
+        if !same {
+            self.bell.send_modify(|count| *count += 1);
+        }
+        result
+    }
+
+    /// Tells whenever the machine changed.
+    pub fn rung(&self) -> watch::Receiver<u64> {
+        self.bell.subscribe()
+    }
 }
 
 impl Machine {
@@ -70,6 +114,6 @@ impl Machine {
 
     /// Any launcher of a VMI, one with a guest first.
     pub fn of_vmi(&mut self, vmi_uid: &str) -> Option<&mut Launcher> {
-        self.launchers.values_mut().filter(|one| one.vmi_uid == vmi_uid).max_by_key(|one| (one.holds_guest(), one.guest == Guest::Empty))
+        self.launchers.values_mut().filter(|one| one.vmi_uid == vmi_uid).max_by_key(|one| (one.holds_guest(), matches!(one.guest, Guest::Empty | Guest::Found)))
     }
 }

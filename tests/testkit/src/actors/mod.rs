@@ -15,15 +15,21 @@ pub mod kubelet;
 pub mod ledger;
 pub mod machine;
 pub mod migration;
-pub mod nodes;
+
 pub mod status;
 pub mod timers;
 
 use std::time::Duration;
 
-/// Whom a client of an actor speaks as.
+use tokio::task::AbortHandle;
+
+use crate::clock::SimClock;
+use fabric::Fabric;
+use ledger::Ledger;
+
+/// As whom a client of an actor speaks as.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Identity {
+pub enum Role {
     /// `system:node:<node>`.
     Kubelet(String),
     /// The service account of virt-handler.
@@ -72,4 +78,27 @@ impl Default for Pace {
             retry: ms(500),
         }
     }
+}
+
+/// What all actors share.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// The clock.
+    pub clock: SimClock,
+    /// Power and network.
+    pub fabric: Fabric,
+    /// Where dirty deaths are recorded.
+    pub ledger: Ledger,
+    /// Their pace.
+    pub pace: Pace,
+    /// Decides the pauses between heartbeats.
+    pub seed: u64,
+}
+
+/// Starts the kubelet and the virt-handler of one node, each with its own client.
+pub fn spawn(node: &str, kubelet: kube::Client, handler: kube::Client, around: &Surroundings) -> [AbortHandle; 2] {
+    let shared = machine::Shared::default();
+    let kubelet = kubelet::Kubelet::new(node, kubelet, shared.clone(), around);
+    let handler = handler::Handler::new(node, handler, shared, around);
+    [tokio::spawn(kubelet.run()).abort_handle(), tokio::spawn(handler.run()).abort_handle()]
 }

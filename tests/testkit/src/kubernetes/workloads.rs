@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::engine::{Controller, Key, Queue, Unavailable};
 use crate::api::{Change, ChangeKind, Store};
-use crate::kubevirt::fields::{annotation, name, text};
+use crate::kubevirt::fields::{annotation, deleting, ended, is_launcher, name, namespace, owned_by, text, uid};
 use crate::kubevirt::names::{kind, knob};
 
 /// The workload controllers.
@@ -17,8 +17,13 @@ impl Controller for Workloads {
     }
 
     fn changed(&mut self, store: &Store, change: &Change, _queue: &mut Queue) {
-        if change.resource == kind::PODS
-            && change.kind == ChangeKind::Deleted
+        if change.resource != kind::PODS {
+            return;
+        }
+        if change.kind == ChangeKind::Deleted || ended(&change.object) {
+            drop_attachments(store, &change.object);
+        }
+        if change.kind == ChangeKind::Deleted
             && let Some(again) = successor(&change.object)
         {
             // A name that is taken again in the meantime is somebody else's pod.
@@ -28,6 +33,16 @@ impl Controller for Workloads {
 
     fn reconcile(&mut self, _store: &Store, _key: &Key, _queue: &mut Queue) -> Result<(), Unavailable> {
         Ok(())
+    }
+}
+
+/// Attachment pods follow their launcher pod.
+fn drop_attachments(store: &Store, pod: &Value) {
+    if !is_launcher(pod) {
+        return;
+    }
+    for other in store.list_shared(kind::PODS).iter().filter(|other| owned_by(other, uid(pod)) && !deleting(other)) {
+        store.delete(kind::PODS, namespace(other), name(other));
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod subresources;
 mod tests;
 pub(crate) mod writes;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub struct VirtApi {
     store: Store,
     settings: Arc<Settings>,
     limiter: Arc<Mutex<Limiter>>,
+    /// Revisions at which a mark was cancelled.
+    cancels: Arc<Mutex<BTreeSet<String>>>,
     /// Off: connections are refused.
     pub process: Switch,
     /// Off: connections are taken and nothing answers.
@@ -41,6 +44,7 @@ impl VirtApi {
             store,
             settings: Arc::new(settings),
             limiter: Arc::new(Mutex::new(Limiter::new(rate.0, rate.1))),
+            cancels: Arc::default(),
             process: Switch::new(clock.clone()),
             answers: Switch::new(clock),
         }
@@ -64,6 +68,17 @@ impl VirtApi {
     /// Whether webhooks answer; without them no VMI, VM or VMIM can be written by anybody.
     pub fn check(&self) -> Result<(), Unavailable> {
         if self.process.is_up() && self.answers.is_up() { Ok(()) } else { Err(Unavailable) }
+    }
+
+    /// Remembers that this state of a VMI lost its mark by a cancel.
+    pub(crate) fn note_cancel(&self, vmi: &Value) {
+        let revision = super::fields::text(vmi, "metadata.resourceVersion").to_owned();
+        self.cancels.lock().unwrap_or_else(PoisonError::into_inner).insert(revision);
+    }
+
+    /// Whether the change that made this revision was a cancel.
+    pub(crate) fn was_cancelled(&self, revision: &str) -> bool {
+        self.cancels.lock().unwrap_or_else(PoisonError::into_inner).contains(revision)
     }
 
     /// When virt-api's own API client will have made `requests` requests, from now.

@@ -10,7 +10,7 @@ use crate::kubevirt::names::kind;
 type Answer = Result<(u16, Vec<u8>), Failure>;
 
 /// Answers one request to `subresources.kubevirt.io`.
-pub(super) async fn answer(api: &VirtApi, request: SubresourceRequest) -> Answer {
+pub(crate) async fn answer(api: &VirtApi, request: SubresourceRequest) -> Answer {
     if !api.process.is_up() {
         return Err(Failure::text(503, format!("error trying to reach service: {REFUSED}")));
     }
@@ -49,9 +49,12 @@ fn evacuate_cancel(api: &VirtApi, request: &SubresourceRequest) -> Answer {
         return Err(Failure::internal("the server rejected our request due to an error in our request"));
     }
     if options["dryRun"].as_array().is_none_or(Vec::is_empty) {
-        api.store.update(kind::VMIS, &request.namespace, &request.name, |vmi| {
+        let changed = api.store.update(kind::VMIS, &request.namespace, &request.name, |vmi| {
             crate::kubevirt::fields::remove(&mut vmi["status"], "evacuationNodeName");
         });
+        if let Some(vmi) = changed {
+            api.note_cancel(&vmi);
+        }
     }
     Ok((200, Vec::new()))
 }
