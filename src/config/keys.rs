@@ -38,9 +38,6 @@ const VALUES_NOT_YET: [(&str, &[&str], &str); 3] = [
     ),
 ];
 
-/// Tables whose keys belong to an adapter, which checks their names.
-const OPEN: [&str; 2] = ["timing.cluster.", "timing.host."];
-
 /// Every key with its default, as it would stand in a file.
 pub(super) fn defaults() -> BTreeMap<String, Value> {
     leaves(&Settings::default().tree())
@@ -64,15 +61,11 @@ pub(super) fn leaves(tree: &serde_json::Map<String, Value>) -> BTreeMap<String, 
     for (name, value) in tree {
         walk(name, value, &mut found);
     }
-    found.retain(|key, value| !(value.is_object() && OPEN.contains(&format!("{key}.").as_str())));
     found
 }
 
 /// What is wrong with a key as such; `Ok` when it may be set to a single value.
 pub(super) fn check_name(key: &str, value: &Value) -> Result<(), String> {
-    if OPEN.iter().any(|open| key.starts_with(open)) {
-        return Ok(());
-    }
     let known = defaults();
     if known.contains_key(key) {
         return match value {
@@ -90,8 +83,7 @@ pub(super) fn check_name(key: &str, value: &Value) -> Result<(), String> {
         return Err("is set by cluster.request_timeout".into());
     }
     let section = format!("{key}.");
-    let is_section =
-        known.keys().any(|known| known.starts_with(&section)) || OPEN.contains(&section.as_str());
+    let is_section = known.keys().any(|known| known.starts_with(&section));
     if is_section {
         return match value {
             Value::Object(table) if table.is_empty() => Ok(()),

@@ -361,7 +361,7 @@ fn every_setting_of_a_drain_reaches_the_policy() {
 #[test]
 fn a_written_file_reads_back_as_the_same_settings() {
     let loaded = text(
-        "drain.deadline = '1h30m'\nbudget.migration_rate = '1.5Gi/s'\ntiming.linger = 0.25\ntiming.cluster.list = '5s'",
+        "drain.deadline = '1h30m'\nbudget.migration_rate = '1.5Gi/s'\ntiming.linger = 0.25\ntiming.cluster.watch = '5s'",
     )
     .load()
     .expect("good");
@@ -379,7 +379,7 @@ fn a_written_file_reads_back_as_the_same_settings() {
 
 #[test]
 fn a_faster_world_divides_every_duration() {
-    let slow = text("drain.deadline = '1h'\ntiming.host.poll = '60s'")
+    let slow = text("drain.deadline = '1h'\ntiming.host.limit_poll = '60s'")
         .load()
         .expect("good")
         .settings;

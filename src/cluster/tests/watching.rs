@@ -487,7 +487,7 @@ async fn malformed_objects_are_set_aside_and_named() {
     let expected = [
         (
             "nodes n1",
-            "status.conditions.invalid type: string \"Ready\", expected a sequence",
+            "status.conditions: invalid type: string \"Ready\", expected a sequence",
         ),
         (
             "kubevirts kubevirt/bad",

@@ -26,6 +26,7 @@ use super::failure::Failure;
 use super::faults::{Broken, Effect, Faults, NEVER};
 use super::identity::Identity;
 use super::log::Log;
+use super::protobuf;
 use super::rights::Rights;
 use super::store::Store;
 use crate::clock::SimClock;
@@ -127,7 +128,7 @@ impl Server {
             identity,
             text(header::USER_AGENT),
             &call,
-            serde_json::from_slice(&body).ok(),
+            read_json(&body).ok(),
         );
         if self.faults.is_down(now) {
             return Err(Broken::Refused);
@@ -281,8 +282,11 @@ fn has_subresource(call: &Call, sub: &str) -> bool {
     }
 }
 
-/// Reads a JSON body; 400 with the decoder's complaint otherwise.
+/// Reads a JSON (or protobuf) body; 400 with the decoder's complaint otherwise.
 fn read_json(body: &[u8]) -> Result<Value, Failure> {
+    if protobuf::is_protobuf(body) {
+        return protobuf::decode(body);
+    }
     serde_json::from_slice(body)
         .map_err(|error| Failure::bad_request(format!("the object provided is unrecognized (must be of type JSON): couldn't get version/kind; json parse error: {error}")))
 }
