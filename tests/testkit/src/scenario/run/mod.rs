@@ -8,17 +8,17 @@
 //! ```
 
 pub mod cluster;
-mod judge;
+pub mod judge;
 mod model;
-mod observer;
-mod others;
+pub mod observer;
+pub mod others;
 mod player;
-mod rules;
-mod scene;
-mod stage;
-mod tracker;
-mod trace;
-mod verdict;
+pub mod rules;
+pub mod scene;
+pub mod stage;
+pub mod tracker;
+pub mod trace;
+pub mod verdict;
 
 use std::time::Duration;
 

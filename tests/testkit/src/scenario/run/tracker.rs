@@ -24,7 +24,7 @@ struct Track {
 }
 
 /// An expectation that did not hold.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Miss {
     /// Line in the file.
     pub line: usize,

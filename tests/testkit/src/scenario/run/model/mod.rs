@@ -109,7 +109,7 @@ impl ModelStage {
             self.client.clone(),
             &self.role.node,
             clock.clone(),
-            self.role.settings.timing.cluster,
+            &self.role.settings.timing.cluster,
         );
         let parts = Parts {
             cluster: Arc::new(connected.cluster),
