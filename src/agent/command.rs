@@ -22,6 +22,8 @@ pub enum Command {
     },
     /// Give the node back.
     Restore(oneshot::Sender<Answer>),
+    /// The status of this very moment: the published one tells times as of the last change.
+    Status(oneshot::Sender<Status>),
 }
 
 /// What a client of the driver holds: a queue for commands and the newest status.
@@ -31,4 +33,13 @@ pub struct Handle {
     pub commands: mpsc::Sender<Command>,
     /// The newest status; every change of any field wakes the receiver.
     pub status: watch::Receiver<Arc<Status>>,
+}
+
+impl Handle {
+    /// The status of now; `None` when the driver has ended.
+    pub async fn status_now(&self) -> Option<Status> {
+        let (answer, status) = oneshot::channel();
+        self.commands.send(Command::Status(answer)).await.ok()?;
+        status.await.ok()
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::answer::Reply;
 use super::record::Record;
-use super::trigger::{Shutdown, Then, Trigger};
+use super::trigger::{Refusal, Shutdown, Then, Trigger};
 use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
 use serde::Serialize;
 use std::time::Duration;
@@ -10,6 +10,10 @@ use std::time::Duration;
 /// Number of one effect; a result with an old number is ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct EffectId(pub u64);
+
+/// Number of one command; its answer carries it back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Token(pub u64);
 
 /// Something the core wants done. Effects carry it out with a time limit and never decide.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +81,8 @@ pub enum Action {
         /// What to ask for.
         then: Then,
     },
+    /// The answer to a command.
+    Answer(Token, Result<String, Refusal>),
     /// Tell people: journal, and a Kubernetes Event where `event` is set. Nobody waits for it.
     Tell(Notice),
 }
@@ -175,8 +181,8 @@ pub enum Outcome {
 /// Everything that can reach the core.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// An operator or a signal asks for a drain.
-    Trigger(Trigger),
+    /// An operator or a signal asks for a drain. Answer: its id.
+    Trigger(Token, Trigger),
     /// logind announced that the host goes down (`PrepareForShutdown(true)`), confirmed by its property.
     Shutdown(Shutdown),
     /// The announced shutdown is no longer pending (signal `false`, cancel on 257+, logind restart).
@@ -186,11 +192,15 @@ pub enum Input {
     },
     /// An operator calls the drain off.
     Cancel {
+        /// The command.
+        token: Token,
         /// Also delete the VMIMs of the VMs that we marked.
         abort_migrations: bool,
     },
     /// An operator gives the node back by hand.
-    Restore,
+    Restore(Token),
+    /// The host adapter has started; a shutdown that was pending then was told before this.
+    HostReady,
     /// The newest picture.
     Picture(Box<Picture>),
     /// The newest state of the lock.

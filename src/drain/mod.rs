@@ -2,9 +2,15 @@
 
 pub mod action;
 pub mod answer;
+pub mod judge;
+pub mod machine;
+pub mod pacing;
+pub mod phase;
 pub mod policy;
 pub mod record;
 pub mod status;
 pub mod time;
+pub mod track;
 pub mod trigger;
+pub mod verdict;
 pub mod world;
