@@ -3,6 +3,7 @@
 use super::exit::Exit;
 use super::failure::Failure;
 use crate::agent::command::Handle;
+use crate::agent::service::{self, RunError, Setup};
 use crate::config::Live;
 use crate::telemetry::logging::Level;
 use tokio::sync::oneshot;
@@ -27,22 +28,40 @@ pub struct Standalone {
 }
 
 /// The daemon: until the service manager stops it. `level` changes what is logged after a reload.
-#[allow(clippy::unused_async, reason = "the agent that is called here is")]
-pub async fn run(_settings: Live, _options: Options, _level: Level) -> Result<Exit, Failure> {
-    Err(not_wired("run"))
+pub async fn run(settings: Live, options: Options, level: Level) -> Result<Exit, Failure> {
+    let setup = Setup {
+        live: settings,
+        bus: options.bus,
+        level: Some(level),
+    };
+    service::run(setup).await?;
+    Ok(Exit::Done)
 }
 
 /// The parts of a drain without a daemon, with the hold of this process.
-#[allow(clippy::unused_async, reason = "the agent that is called here is")]
-pub async fn standalone(_settings: Live, _options: Options) -> Result<Standalone, Failure> {
-    Err(not_wired("trigger --standalone"))
+pub async fn standalone(settings: Live, options: Options) -> Result<Standalone, Failure> {
+    let (stop, stopped) = oneshot::channel();
+    let until = async {
+        // A sender that was dropped has nobody left who could stop us either.
+        let _ = stopped.await;
+    };
+    let current = settings.current();
+    let (handle, driving) = service::standalone(&current.settings, options.bus, until).await?;
+    let task = tokio::spawn(driving);
+    Ok(Standalone { handle, stop, task })
 }
 
-fn not_wired(command: &str) -> Failure {
-    Failure::new(
-        Exit::Failed,
-        format!("`vmdrain-agent {command}` is not yet wired to the agent"),
-        "Nothing was started.",
-        "",
-    )
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let what = error.to_string();
+        match error {
+            RunError::Cluster(_) => Self::new(
+                Exit::NoCluster,
+                what,
+                "Without the cluster no VM can be moved; nothing was changed.",
+                "",
+            ),
+            RunError::Host(_) => Self::new(Exit::Failed, what, "Nothing was started.", ""),
+        }
+    }
 }
