@@ -64,6 +64,22 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Help and version, which are no failure, or what is wrong with the command line. When not even
+/// that can be written, there is nobody to tell.
+fn misunderstood(told: &clap::Error) -> Exit {
+    if !told.use_stderr() {
+        let _ = told.print();
+        return Exit::Done;
+    }
+    let text = told.to_string();
+    // Without any command clap tells the help; every other text is an error of ours.
+    let _ = match text.strip_prefix("error: ") {
+        Some(what) => write!(anstream::stderr(), "vmdrain-agent: {what}"),
+        None => told.print(),
+    };
+    Exit::Usage
+}
+
 /// One thread: the agent waits most of the time.
 fn in_runtime(args: Args) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()

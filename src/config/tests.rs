@@ -37,6 +37,8 @@ fn every_mistake_names_the_file_and_the_key() {
             "budget.request_timeout",
             "did you mean cluster.request_timeout",
         ),
+        ("drian.pacing = 'all'", "drian.pacing", "did you mean drain.pacing"),
+        ("drain.x = 1", "drain.x", "config show"),
         ("xyz.q = 1", "xyz.q", "unknown key"),
         ("[nonsense]", "nonsense", "unknown key"),
         ("drain.pacing = 5", "drain.pacing", "integer `5`"),
