@@ -9,3 +9,4 @@ pub mod command;
 pub mod driver;
 pub mod effects;
 pub mod ports;
+pub mod service;

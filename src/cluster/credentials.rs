@@ -123,7 +123,9 @@ pub(crate) async fn load(origin: &Origin, timing: &Timing) -> Result<Credentials
         Origin::InCluster => in_cluster()?,
         Origin::File(path) => kubeconfig(path).await?,
         Origin::Auto(paths) => {
-            let first = paths.iter().find(|path| path.exists());
+            // One that may not be looked at counts as found: the error then says so.
+            let there = |path: &&PathBuf| !matches!(path.try_exists(), Ok(false));
+            let first = paths.iter().find(there);
             let path = first.ok_or_else(|| ConnectError::NoFile { tried: list(paths) })?;
             kubeconfig(path).await?
         }

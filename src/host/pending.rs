@@ -10,6 +10,7 @@ pub struct Pending {
     announced: bool,
     plain_follows: bool,
     owner_changed: bool,
+    unheard: bool,
     falses: u8,
 }
 
@@ -18,6 +19,8 @@ pub struct Pending {
 pub enum Look {
     /// Nothing new.
     Same,
+    /// A shutdown is pending that we have not heard of: its signal may be in the queue, so hear that out first.
+    Unheard,
     /// A shutdown is pending that nobody told us about.
     Missed,
     /// Gone at first sight: look again soon.
@@ -72,12 +75,13 @@ impl Pending {
         if preparing {
             self.falses = 0;
             self.owner_changed = false;
-            return if self.announced {
-                Look::Same
-            } else {
-                Look::Missed
+            return match (self.announced, std::mem::replace(&mut self.unheard, true)) {
+                (true, _) => Look::Same,
+                (false, false) => Look::Unheard,
+                (false, true) => Look::Missed,
             };
         }
+        self.unheard = false;
         if !self.announced {
             *self = Self::default();
             return Look::Same;
@@ -131,6 +135,9 @@ mod tests {
     #[test]
     fn a_shutdown_without_a_signal_is_missed_and_twins_count_once() {
         let mut p = Pending::default();
+        assert_eq!(p.look(true), Look::Unheard);
+        assert_eq!(p.look(false), Look::Same);
+        assert_eq!(p.look(true), Look::Unheard);
         assert_eq!(p.look(true), Look::Missed);
         p.announce_with_metadata();
         assert!(p.is_twin());

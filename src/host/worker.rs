@@ -268,6 +268,8 @@ impl Worker {
                 }
             }
             Look::Doubtful => self.look_at = Some(clock::now() + timing.pending_confirm),
+            // Signals go first in the loop, so the second look comes after all that are here.
+            Look::Unheard => self.look_at = Some(clock::now()),
             Look::Missed => {
                 self.pending.announce();
                 self.look_at = Some(clock::now() + timing.pending_poll);
