@@ -41,17 +41,7 @@ use std::process::ExitCode;
 pub fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(told) => {
-            // Help and version go to stdout and are no failure. When not even that can be written,
-            // there is nobody to tell.
-            let _ = told.print();
-            return if told.use_stderr() {
-                Exit::Usage
-            } else {
-                Exit::Done
-            }
-            .into();
-        }
+        Err(told) => return misunderstood(&told).into(),
     };
     match in_runtime(args) {
         Ok(exit) => exit.into(),

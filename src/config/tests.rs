@@ -37,7 +37,11 @@ fn every_mistake_names_the_file_and_the_key() {
             "budget.request_timeout",
             "did you mean cluster.request_timeout",
         ),
-        ("drian.pacing = 'all'", "drian.pacing", "did you mean drain.pacing"),
+        (
+            "drian.pacing = 'all'",
+            "drian.pacing",
+            "did you mean drain.pacing",
+        ),
         ("drain.x = 1", "drain.x", "config show"),
         ("xyz.q = 1", "xyz.q", "unknown key"),
         ("[nonsense]", "nonsense", "unknown key"),
