@@ -100,4 +100,6 @@ fn interrupts() -> Result<impl Stream<Item = ()>, Failure> {
 }
 
 #[cfg(test)]
+mod schema;
+#[cfg(test)]
 mod tests;
