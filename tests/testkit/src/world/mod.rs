@@ -4,6 +4,7 @@
 //! - [`World`]: everything running, with its switches ([`switches`]).
 //! - [`invariants`]: what must never happen, whatever the story.
 
+pub mod cluster;
 pub mod invariants;
 pub mod objects;
 pub mod spec;
@@ -23,6 +24,7 @@ use crate::api::{Failure, Store};
 use crate::kubernetes::{self, engine};
 use crate::kubevirt::{self, VirtApi};
 use invariants::{Recorder, Violation};
+pub use cluster::Cluster;
 pub use spec::{AttachmentSpec, Inventory, NodeSpec, PdbSpec, PodSpec, VmOwner, VmSpec};
 
 /// Reaction time of Kubernetes' own controllers.
