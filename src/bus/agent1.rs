@@ -16,6 +16,9 @@ use zbus::object_server::SignalEmitter;
 /// How long the driver may take to answer a command: some of them ask the API server first.
 const ANSWER: Duration = Duration::from_secs(60);
 
+/// How long the driver may take to tell the status of this moment.
+const STATUS: Duration = Duration::from_secs(1);
+
 /// The object.
 #[derive(Debug)]
 pub struct Agent1 {
@@ -34,14 +37,10 @@ impl Agent1 {
         }
     }
 
-    fn with_newest<T>(&self, read: impl FnOnce(&Newest) -> T) -> T {
+    fn facts(&self) -> Facts {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         newest.take_in(&self.handle.status.borrow(), clock::now());
-        read(&newest)
-    }
-
-    fn facts(&self) -> Facts {
-        self.with_newest(|newest| newest.facts().clone())
+        newest.facts().clone()
     }
 
     async fn command(
@@ -147,7 +146,12 @@ impl Agent1 {
     /// The JSON of `vmdrain-agent status -o json`.
     #[zbus(out_args("json"))]
     async fn get_status(&self) -> Result<String, BusError> {
-        let status = self.with_newest(|newest| newest.aged(clock::now()));
+        let now = self.handle.status_now();
+        let status = match tokio::time::timeout(STATUS, now).await {
+            Ok(Some(status)) => status,
+            // A driver that is busy or ending: what it has published last is better than nothing.
+            Ok(None) | Err(_) => (**self.handle.status.borrow()).clone(),
+        };
         serde_json::to_string(&status)
             .map_err(|e| BusError::failed(format!("cannot write the status as JSON: {e}")))
     }

@@ -107,11 +107,10 @@ fn usec(seconds: f64) -> u64 {
     })
 }
 
-/// The newest snapshot with the moment at which it came, and the facts in it.
+/// The newest snapshot and the facts in it.
 #[derive(Debug, Default)]
 pub struct Newest {
     status: Arc<Status>,
-    came: Mono,
     facts: Facts,
 }
 
@@ -130,27 +129,12 @@ impl Newest {
             facts.deadline = self.facts.deadline;
         }
         self.status = status.clone();
-        self.came = now;
         self.facts = facts;
     }
 
     /// The facts.
     pub fn facts(&self) -> &Facts {
         &self.facts
-    }
-
-    /// The status with its relative times as of `now`, not of the snapshot.
-    pub fn aged(&self, now: Mono) -> Status {
-        let age = now.since(self.came).as_secs_f64();
-        let mut status = (*self.status).clone();
-        if let Some(drain) = status.drain.as_mut().filter(|drain| drain.exit.is_none()) {
-            drain.running_for += age;
-            drain.deadline_in = drain.deadline_in.map(|left| left - age);
-        }
-        for vm in &mut status.vms {
-            vm.since += age;
-        }
-        status
     }
 }
 
@@ -191,21 +175,6 @@ mod tests {
         newest.take_in(&draining(90.0, Some(3)), Mono(13_000));
         assert_eq!(newest.facts().deadline, 0);
         assert_eq!(newest.facts().finished, Some(("d".into(), 3)));
-    }
-
-    #[test]
-    fn old_snapshots_are_aged() {
-        let mut newest = Newest::default();
-        newest.take_in(&draining(60.0, None), Mono(0));
-        let drain = newest.aged(Mono(2_500)).drain.unwrap();
-        assert!((drain.running_for - 2.5).abs() < 1e-9);
-        assert!((drain.deadline_in.unwrap() - 57.5).abs() < 1e-9);
-        newest.take_in(&draining(60.0, Some(0)), Mono(0));
-        let ended = newest.aged(Mono(9_000)).drain.unwrap();
-        assert!(
-            (ended.running_for).abs() < 1e-9,
-            "an ended drain stands still"
-        );
     }
 
     #[test]

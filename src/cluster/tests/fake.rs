@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
-pub(super) const NODE: &str = "n1";
+pub(super) use super::objects::*;
 
 /// Tokio's clock, which the tests pause.
 #[derive(Clone, Copy)]
@@ -244,69 +244,6 @@ pub(super) fn bookmark(version: &str) -> Step {
     Step::Event("BOOKMARK", object)
 }
 
-/// A running launcher pod of the VM `name` in namespace `vms`.
-pub(super) fn launcher(name: &str, version: &str) -> Value {
-    json!({
-        "metadata": {
-            "namespace": "vms", "name": format!("virt-launcher-{name}-abcde"), "uid": format!("pod-{name}"),
-            "resourceVersion": version,
-            "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": format!("vmi-{name}"), "app": name},
-            "ownerReferences": [{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
-                "name": name, "uid": format!("vmi-{name}"), "controller": true}],
-        },
-        "spec": {"nodeName": NODE, "terminationGracePeriodSeconds": 60, "containers": [
-            {"name": "compute", "resources": {"requests": {"memory": "2Gi"}}}]},
-        "status": {"phase": "Running", "containerStatuses": [
-            {"name": "compute", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]},
-    })
-}
-
-pub(super) fn vmi(name: &str, version: &str) -> Value {
-    json!({
-        "metadata": {"namespace": "vms", "name": name, "uid": format!("vmi-{name}"),
-            "resourceVersion": version, "labels": {"kubevirt.io/nodeName": NODE}},
-        "spec": {"evictionStrategy": "LiveMigrate", "domain": {"memory": {"guest": "1Gi"}}},
-        "status": {"phase": "Running", "nodeName": NODE, "conditions": [
-            {"type": "LiveMigratable", "status": "True"}]},
-    })
-}
-
-pub(super) fn node(version: &str) -> Value {
-    json!({
-        "metadata": {"name": NODE, "uid": "node-n1", "resourceVersion": version},
-        "spec": {},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}],
-            "nodeInfo": {"machineID": "m", "systemUUID": "s", "bootID": "b"}},
-    })
-}
-
-pub(super) fn migration(name: &str, phase: &str) -> Value {
-    json!({
-        "metadata": {"namespace": "vms", "name": format!("kubevirt-evacuation-{name}"), "uid": format!("vmim-{name}"),
-            "resourceVersion": "5", "creationTimestamp": "2026-01-01T00:00:10Z",
-            "annotations": {"kubevirt.io/evacuationMigration": NODE}, "labels": {"kubevirt.io/vmi-name": name}},
-        "spec": {"vmiName": name},
-        "status": {"phase": phase},
-    })
-}
-
-pub(super) fn pdb(name: &str, app: &str) -> Value {
-    json!({
-        "metadata": {"namespace": "vms", "name": name, "uid": format!("pdb-{name}"), "resourceVersion": "5"},
-        "spec": {"minAvailable": "75%", "selector": {"matchLabels": {"app": app}}},
-        "status": {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0, "conditions": [
-            {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "no scale"}]},
-    })
-}
-
-pub(super) fn kubevirt() -> Value {
-    json!({
-        "metadata": {"namespace": "kubevirt", "name": "kubevirt", "uid": "kv", "resourceVersion": "5"},
-        "spec": {"configuration": {"migrations": {"parallelMigrationsPerCluster": 7}}},
-        "status": {"phase": "Deployed", "observedKubeVirtVersion": "v1.7.0"},
-    })
-}
-
 /// A picture that satisfies the condition, at most so many (virtual) seconds from now.
 pub(super) async fn until(
     pictures: &mut Receiver<Picture>,
@@ -314,10 +251,8 @@ pub(super) async fn until(
     condition: impl FnMut(&Picture) -> bool,
 ) -> Picture {
     let waiting = pictures.wait_for(condition);
-    match tokio::time::timeout(Duration::from_secs(seconds), waiting).await {
-        Ok(picture) => picture.unwrap().clone(),
-        Err(_) => panic!("no such picture within {seconds} s"),
-    }
+    let picture = tokio::time::timeout(Duration::from_secs(seconds), waiting).await;
+    picture.expect("no such picture in time").unwrap().clone()
 }
 
 /// Lets virtual time pass.

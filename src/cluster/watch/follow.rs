@@ -99,7 +99,9 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
                 Ok(listing) => {
                     let now = self.scene.clock.now();
                     self.edit(|slot| slot.replace(&listing, now));
-                    (denials, retry, refused) = (0, self.backoffs().0, self.backoffs().1);
+                    denials = 0;
+                    retry.reset();
+                    refused.reset();
                     pause().await;
                 }
                 Err(fault) if matches!(fault.class, FaultClass::Denied | FaultClass::Gone) => {
@@ -128,6 +130,7 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
             let end = self.once::<T>(&mut version, &mut productive).await;
             if productive || self.scene.clock.now().since(opened) >= GOOD_WATCH {
                 retry.reset();
+                strikes = 0;
             }
             match end {
                 End::Expired => return None,
