@@ -3,17 +3,10 @@
 use super::exit::Exit;
 use super::failure::Failure;
 use crate::agent::command::Handle;
-use crate::config::Live;
-use crate::telemetry::logging::Level;
+use crate::agent::service::{self, RunError, Setup};
+use crate::config::Settings;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-
-/// What the agent is told besides its settings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Address of the bus of logind and of our own name; `None`: the system bus.
-    pub bus: Option<String>,
-}
 
 /// A drain inside this process.
 #[derive(Debug)]
@@ -26,23 +19,41 @@ pub struct Standalone {
     pub task: JoinHandle<()>,
 }
 
-/// The daemon: until the service manager stops it. `level` changes what is logged after a reload.
-#[allow(clippy::unused_async, reason = "the agent that is called here is")]
-pub async fn run(_settings: Live, _options: Options, _level: Level) -> Result<Exit, Failure> {
-    Err(not_wired("run"))
+/// The daemon: until the service manager stops it.
+///
+/// # Errors
+/// When it cannot start.
+pub async fn run(setup: Setup) -> Result<Exit, Failure> {
+    service::run(setup).await?;
+    Ok(Exit::Done)
 }
 
 /// The parts of a drain without a daemon, with the hold of this process.
-#[allow(clippy::unused_async, reason = "the agent that is called here is")]
-pub async fn standalone(_settings: Live, _options: Options) -> Result<Standalone, Failure> {
-    Err(not_wired("trigger --standalone"))
+///
+/// # Errors
+/// When a daemon runs already, or there is no way to the cluster.
+pub async fn standalone(settings: &Settings, bus: Option<String>) -> Result<Standalone, Failure> {
+    let (stop, stopped) = oneshot::channel();
+    let asked_to_stop = async {
+        // Dropped counts as asked: the program is ending.
+        let _ = stopped.await;
+    };
+    let (handle, driving) = service::standalone(settings, bus, asked_to_stop).await?;
+    let task = tokio::spawn(driving);
+    Ok(Standalone { handle, stop, task })
 }
 
-fn not_wired(command: &str) -> Failure {
-    Failure::new(
-        Exit::Failed,
-        format!("`vmdrain-agent {command}` is not yet wired to the agent"),
-        "Nothing was started.",
-        "",
-    )
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let what = error.to_string();
+        match error {
+            RunError::Cluster(_) => Self::new(
+                Exit::NoCluster,
+                what,
+                "Without the API server no VM can be moved away.",
+                "Set `cluster.kubeconfig` and `cluster.node_name`, or look at what is wrong with the file.",
+            ),
+            RunError::Host(_) => Self::new(Exit::Failed, what, "Nothing was started.", ""),
+        }
+    }
 }

@@ -114,15 +114,22 @@ pub(super) fn check_value(key: &str, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The known key that was probably meant.
+/// The known key that was probably meant: one like it in the same section, or the same one elsewhere.
 fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a String>) -> Option<&'a str> {
-    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+    let split = |key: &'_ str| -> (String, String) {
+        let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        (section.to_owned(), name.to_owned())
+    };
+    let (section, name) = split(key);
     known
         .map(|known| {
-            let likeness = if last(known) == last(key) {
-                1.0
+            let (in_section, is_name) = split(known);
+            let names = strsim::jaro_winkler(&is_name, &name);
+            let sections = strsim::jaro_winkler(&in_section, &section);
+            let likeness = if is_name == name {
+                1.0 + sections
             } else {
-                strsim::jaro_winkler(known, key)
+                names * sections
             };
             (known.as_str(), likeness)
         })

@@ -2,6 +2,12 @@
 //!
 //! Needs `kubectl` on the PATH. Where it is missing the tests say SKIPPED, and fail when `CI=true`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "this whole file is a test, also its helpers"
+)]
+
 use std::path::PathBuf;
 use std::process::Output;
 use std::sync::Arc;
@@ -140,6 +146,15 @@ impl World {
         said.out + &said.err
     }
 
+    /// A command that has to succeed and to say this.
+    async fn says(&self, args: &[&str], expected: &str) {
+        let said = self.must(args).await;
+        assert!(
+            said.contains(expected),
+            "kubectl {args:?} did not say {expected:?}:\n{said}"
+        );
+    }
+
     fn file(&self, name: &str, object: &Value) -> String {
         let path = self.dir.path().join(name);
         std::fs::write(&path, object.to_string()).unwrap();
@@ -189,6 +204,13 @@ fn pod_object(name: &str, owner: &str, labels: &Value) -> Value {
         "metadata": {"name": name, "namespace": "vms", "labels": labels, "ownerReferences": owners},
         "spec": {"nodeName": "n1", "containers": [{"name": "compute", "image": "i"}], "volumes": [{"name": "tmp", "emptyDir": {}}], "terminationGracePeriodSeconds": 5},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"name": "compute", "ready": true}]},
+    })
+}
+
+fn vmi_object() -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "a", "namespace": "vms"},
+        "spec": {"evictionStrategy": "LiveMigrate"}, "status": {"phase": "Running", "nodeName": "n1"},
     })
 }
 
@@ -322,145 +344,117 @@ async fn cordon_and_uncordon() {
 }
 
 #[tokio::test]
-async fn create_apply_patch_annotate_and_delete() {
-    if kubectl_is_missing("create_apply_patch_annotate_and_delete") {
+async fn create_and_apply() {
+    if kubectl_is_missing("create_and_apply") {
         return;
     }
     let world = World::start().await;
-    let budget = |min: i64| {
-        json!({
-            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web", "namespace": "vms"},
-            "spec": {"minAvailable": min, "selector": {"matchLabels": {"app": "web"}}},
-        })
-    };
-    let file = world.file("pdb.json", &budget(1));
-    assert!(
-        world
-            .must(&["apply", "-f", &file])
-            .await
-            .contains("poddisruptionbudget.policy/web created")
-    );
-    let settings = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "vms"}, "data": {"a": "1"}});
+    let settings = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "vms"}, "data": {"a": "1"},
+    });
     let settings = world.file("settings.json", &settings);
-    assert!(
-        world
-            .must(&["apply", "-f", &settings])
-            .await
-            .contains("created")
-    );
-    assert!(
-        world
-            .must(&["apply", "-f", &settings])
-            .await
-            .contains("unchanged")
-    );
-    assert!(
-        world
-            .must(&["create", "namespace", "more"])
-            .await
-            .contains("namespace/more created")
-    );
-    let file = world.file("pdb.json", &budget(2));
-    assert!(
-        world
-            .must(&["apply", "-f", &file])
-            .await
-            .contains("configured")
-    );
+    world
+        .says(&["apply", "-f", &settings], "configmap/c created")
+        .await;
+    world.says(&["apply", "-f", &settings], "unchanged").await;
+    world
+        .says(&["create", "namespace", "more"], "namespace/more created")
+        .await;
+    for (least, word) in [(1, "created"), (2, "configured")] {
+        let budget = json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web", "namespace": "vms"},
+            "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": "web"}}},
+        });
+        let file = world.file("pdb.json", &budget);
+        world.says(&["apply", "-f", &file], word).await;
+    }
     let stored = world
         .server
         .store
         .get("poddisruptionbudgets", "vms", "web")
         .unwrap();
-    assert_eq!(
-        (
-            &stored["spec"]["minAvailable"],
-            &stored["metadata"]["generation"]
-        ),
-        (&json!(2), &json!(2))
-    );
-    let vmi = json!({
-        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "a", "namespace": "vms"},
-        "spec": {"evictionStrategy": "LiveMigrate"}, "status": {"phase": "Running", "nodeName": "n1"},
-    });
-    let file = world.file("vmi.json", &vmi);
-    assert!(
-        world
-            .must(&["create", "-f", &file])
-            .await
-            .contains("virtualmachineinstance.kubevirt.io/a created")
-    );
-    assert!(
-        world
-            .must(&["apply", "--server-side", "-f", &file])
-            .await
-            .contains("serverside-applied")
-    );
-    assert!(
-        world
-            .must(&["get", "vmi", "-n", "vms"])
-            .await
-            .contains("Running")
-    );
-    assert!(
-        world
-            .must(&["annotate", "node", "n1", "vmdrain.io/request=drain"])
-            .await
-            .contains("annotated")
-    );
-    assert!(
-        world
-            .must(&["label", "node", "n1", "zone=a"])
-            .await
-            .contains("labeled")
-    );
-    assert!(
-        world
-            .must(&["taint", "node", "n1", "kubevirt.io/drain=:NoSchedule"])
-            .await
-            .contains("tainted")
-    );
+    assert_eq!(stored["spec"]["minAvailable"], 2);
+    assert_eq!(stored["metadata"]["generation"], 2);
+    let vmi = world.file("vmi.json", &vmi_object());
     world
-        .must(&[
-            "patch",
-            "vmi",
-            "a",
-            "-n",
-            "vms",
-            "--type=merge",
-            "-p",
-            r#"{"spec":{"x":1}}"#,
-        ])
+        .says(
+            &["create", "-f", &vmi],
+            "virtualmachineinstance.kubevirt.io/a created",
+        )
         .await;
     world
-        .must(&[
-            "patch",
-            "node",
-            "n1",
-            "--type=json",
-            "-p",
-            r#"[{"op":"add","path":"/metadata/labels/x","value":"y"}]"#,
-        ])
+        .says(
+            &["apply", "--server-side", "-f", &vmi],
+            "serverside-applied",
+        )
+        .await;
+    world.says(&["get", "vmi", "-n", "vms"], "Running").await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn patch_annotate_label_taint_and_delete() {
+    if kubectl_is_missing("patch_annotate_label_taint_and_delete") {
+        return;
+    }
+    let world = World::start().await;
+    world
+        .server
+        .store
+        .create("virtualmachineinstances", vmi_object())
+        .unwrap();
+    world
+        .says(
+            &["annotate", "node", "n1", "vmdrain.io/request=drain"],
+            "annotated",
+        )
+        .await;
+    world
+        .says(&["label", "node", "n1", "zone=a"], "labeled")
+        .await;
+    world
+        .says(
+            &["taint", "node", "n1", "kubevirt.io/drain=:NoSchedule"],
+            "tainted",
+        )
+        .await;
+    let merge = r#"{"spec":{"x":1}}"#;
+    world
+        .says(
+            &[
+                "patch",
+                "vmi",
+                "a",
+                "-n",
+                "vms",
+                "--type=merge",
+                "-p",
+                merge,
+            ],
+            "patched",
+        )
+        .await;
+    let add = r#"[{"op":"add","path":"/metadata/labels/x","value":"y"}]"#;
+    world
+        .says(
+            &["patch", "node", "n1", "--type=json", "-p", add],
+            "patched",
+        )
         .await;
     let node = world.node("n1");
     assert_eq!(node["metadata"]["labels"]["x"], "y");
+    assert_eq!(node["metadata"]["labels"]["zone"], "a");
     assert_eq!(
         node["metadata"]["annotations"]["vmdrain.io/request"],
         "drain"
     );
     assert_eq!(node["spec"]["taints"][0]["key"], "kubevirt.io/drain");
-    assert!(
-        world
-            .must(&["delete", "vmi", "a", "-n", "vms"])
-            .await
-            .contains("deleted")
-    );
-    assert!(
-        world
-            .must(&["delete", "pod", "alone", "-n", "vms"])
-            .await
-            .contains("deleted")
-    );
+    world
+        .says(&["delete", "vmi", "a", "-n", "vms"], "deleted")
+        .await;
+    world
+        .says(&["delete", "pod", "alone", "-n", "vms"], "deleted")
+        .await;
     assert!(world.server.store.get("pods", "vms", "alone").is_none());
     world.stop().await;
 }

@@ -45,7 +45,7 @@ pub struct Server {
     /// What was asked.
     pub log: Log,
     /// Who may do what.
-    rights: RwLock<Rights>,
+    rights: RwLock<Arc<Rights>>,
 }
 
 /// One authorized request on its way to its handler.
@@ -79,12 +79,12 @@ impl Server {
             admission,
             faults: Faults::default(),
             log: Log::default(),
-            rights: RwLock::new(rights),
+            rights: RwLock::new(Arc::new(rights)),
         })
     }
 
     /// What the identities may do now.
-    pub fn rights(&self) -> Rights {
+    pub fn rights(&self) -> Arc<Rights> {
         self.rights
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -93,7 +93,7 @@ impl Server {
 
     /// Changes what the identities may do, from the next request on.
     pub fn set_rights(&self, rights: Rights) {
-        *self.rights.write().unwrap_or_else(PoisonError::into_inner) = rights;
+        *self.rights.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rights);
     }
 
     /// Forgets the history and sends 410 to every open watch.
