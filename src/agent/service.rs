@@ -10,8 +10,6 @@ use crate::host::{
     self, BootClock, FileStore, Identity, Instance, Logind, Signal, Signals, notify,
 };
 use crate::telemetry::logging;
-use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +21,6 @@ const CREDENTIALS_AGAIN: Duration = Duration::from_secs(10);
 /// Why the agent cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The configuration names something that does not exist or makes no sense here.
-    #[error("{0}")]
-    Configuration(String),
     /// No way to the cluster.
     #[error(transparent)]
     Cluster(#[from] ConnectError),
@@ -55,7 +50,7 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
     else {
         return Ok(());
     };
-    let logind = logind(&settings, setup.bus.clone())?;
+    let logind = logind(&settings, setup.bus.clone());
     if let Some(fd) = notify::inherited_hold()
         && let Err(why) = logind.adopt(fd)
     {
@@ -69,7 +64,7 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
         let _ = stopped.await;
     });
     let driving = tokio::spawn(driving);
-    let service = bus::Service::start(setup.bus.clone(), handle.clone(), host_timing(&settings)?);
+    let service = bus::Service::start(setup.bus.clone(), handle.clone(), settings.timing.host);
     let ready = tokio::spawn(ready_when_held(handle.clone()));
     let watchdog = tokio::spawn(watchdog(handle.clone()));
     loop {
@@ -103,8 +98,8 @@ pub async fn standalone(
         ))
     })?;
     let Connected { cluster, node_name } =
-        cluster::connect(cluster_options(settings)?, BootClock).await?;
-    let logind = logind(settings, bus)?;
+        cluster::connect(cluster_options(settings), BootClock).await?;
+    let logind = logind(settings, bus);
     let policy = policy(settings, &node_name);
     let (policies, reload) = watch::channel(policy.clone());
     let (handle, driving) = driver::start(
@@ -139,7 +134,7 @@ async fn connect_patiently(
     settings: &Settings,
     signals: &mut Signals,
 ) -> Result<Option<Connected<BootClock>>, RunError> {
-    let options = cluster_options(settings)?;
+    let options = cluster_options(settings);
     let mut told = String::new();
     loop {
         match cluster::connect(options.clone(), BootClock).await {
@@ -251,36 +246,21 @@ fn policy(settings: &Settings, node_name: &str) -> Policy {
     }
 }
 
-fn cluster_options(settings: &Settings) -> Result<cluster::Options, RunError> {
-    Ok(cluster::Options {
+fn cluster_options(settings: &Settings) -> cluster::Options {
+    cluster::Options {
         origin: Origin::from_setting(&settings.cluster.kubeconfig),
         node_name: settings.cluster.node_name.clone(),
         hostname: Identity::read().hostname,
-        timing: table("timing.cluster", &settings.timing.cluster)?,
-    })
+        timing: settings.timing.cluster,
+    }
 }
 
-fn host_timing(settings: &Settings) -> Result<host::Timing, RunError> {
-    table("timing.host", &settings.timing.host)
-}
-
-fn logind(settings: &Settings, bus: Option<String>) -> Result<Logind, RunError> {
-    let timing = host_timing(settings)?;
-    Ok(Logind::new(host::Options {
+fn logind(settings: &Settings, bus: Option<String>) -> Logind {
+    Logind::new(host::Options {
         bus,
-        timing,
+        timing: settings.timing.host,
         ..host::Options::default()
-    }))
-}
-
-/// A table of `[timing]` that belongs to an adapter.
-fn table<T: DeserializeOwned>(
-    name: &str,
-    values: &BTreeMap<String, serde_json::Value>,
-) -> Result<T, RunError> {
-    let object = serde_json::Value::Object(values.clone().into_iter().collect());
-    serde_json::from_value(object)
-        .map_err(|e| RunError::Configuration(format!("configuration, [{name}]: {e}")))
+    })
 }
 
 /// Jitter and drain ids only have to differ from one start to the next.

@@ -15,13 +15,14 @@ use kube::Client;
 use kube::api::WatchEvent;
 use kube::client::Body;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 use std::sync::PoisonError;
 use tokio::sync::Mutex;
 
 /// The connection to one API server.
 pub(crate) struct Connection {
     origin: Option<Origin>,
-    timing: Timing,
+    timing: Arc<Timing>,
     held: Mutex<Held>,
     /// The server's wall clock: seconds since the epoch, and when it said so.
     server_time: std::sync::Mutex<Option<(i64, Mono)>>,
@@ -60,21 +61,21 @@ impl Answer {
 
 impl Connection {
     /// With a ready client.
-    pub(crate) fn ready(client: Client, timing: Timing) -> Self {
+    pub(crate) fn ready(client: Client, timing: Arc<Timing>) -> Self {
         Self::new(None, timing, client, Stamp::default())
     }
 
     /// With credentials from files; also answers the node that they name and the file.
     pub(crate) async fn open(
         origin: Origin,
-        timing: Timing,
+        timing: Arc<Timing>,
     ) -> Result<(Self, Option<String>, String), ConnectError> {
         let (client, found) = build(&origin, &timing).await?;
         let connection = Self::new(Some(origin), timing, client, found.stamp);
         Ok((connection, found.node, found.file))
     }
 
-    fn new(origin: Option<Origin>, timing: Timing, client: Client, stamp: Stamp) -> Self {
+    fn new(origin: Option<Origin>, timing: Arc<Timing>, client: Client, stamp: Stamp) -> Self {
         Self {
             origin,
             timing,

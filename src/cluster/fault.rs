@@ -18,18 +18,15 @@ pub(crate) fn fault(class: FaultClass, what: &str, why: &str) -> Fault {
 
 /// A failure below HTTP, or an unreadable answer.
 pub(crate) fn from_kube(what: &str, error: &kube::Error) -> Fault {
-    match error {
-        kube::Error::Api(status) => from_reply(what, &reply::from_status(status)),
-        kube::Error::BuildRequest(error) => fault(FaultClass::Fatal, what, &plain(error)),
-        kube::Error::SerdeError(error) => fault(
-            FaultClass::Transient,
-            what,
-            &format!("the server's answer cannot be read: {error}"),
-        ),
-        kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
-            below_http(what, error)
-        }
-        other => fault(FaultClass::Transient, what, &plain(other)),
+    if let kube::Error::Api(status) = error {
+        from_reply(what, &reply::from_status(status))
+    } else if let kube::Error::BuildRequest(error) = error {
+        fault(FaultClass::Fatal, what, &plain(error))
+    } else if let kube::Error::SerdeError(error) = error {
+        let why = format!("the server's answer cannot be read: {error}");
+        fault(FaultClass::Transient, what, &why)
+    } else {
+        below_http(what, error)
     }
 }
 

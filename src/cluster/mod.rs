@@ -68,7 +68,8 @@ pub async fn connect<C: Clock>(options: Options, clock: C) -> Result<Connected<C
         hostname,
         timing,
     } = options;
-    let (connection, certified, file) = Connection::open(origin, timing).await?;
+    let timing = Arc::new(timing);
+    let (connection, certified, file) = Connection::open(origin, Arc::clone(&timing)).await?;
     let name = credentials::node_name(certified.as_deref(), &node_name, &hostname)
         .ok_or(ConnectError::NoNodeName { file })?;
     Ok(KubeCluster::connected(connection, name, clock, timing))
@@ -79,9 +80,10 @@ pub fn with_client<C: Clock>(
     client: kube::Client,
     node_name: &str,
     clock: C,
-    timing: Timing,
+    timing: &Timing,
 ) -> Connected<C> {
-    let connection = Connection::ready(client, timing);
+    let timing = Arc::new(*timing);
+    let connection = Connection::ready(client, Arc::clone(&timing));
     KubeCluster::connected(connection, node_name.to_owned(), clock, timing)
 }
 
@@ -90,7 +92,7 @@ pub struct KubeCluster<C> {
     node_name: String,
     connection: Arc<Connection>,
     clock: Arc<C>,
-    timing: Timing,
+    timing: Arc<Timing>,
     interest: Arc<Interest>,
     events: Mutex<Sent>,
     watching: Mutex<Option<JoinHandle<()>>>,
@@ -101,7 +103,7 @@ impl<C: Clock> KubeCluster<C> {
         connection: Connection,
         node_name: String,
         clock: C,
-        timing: Timing,
+        timing: Arc<Timing>,
     ) -> Connected<C> {
         let cluster = Self {
             node_name: node_name.clone(),
@@ -139,7 +141,7 @@ impl<C: Clock> Cluster for KubeCluster<C> {
             &self.node_name,
             Arc::clone(&self.connection),
             Arc::clone(&self.clock),
-            self.timing,
+            Arc::clone(&self.timing),
             Arc::clone(&self.interest),
         );
         self.replace_watch(Some(tokio::spawn(scene.run(sender))));

@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn cut_or_broken_certificates_have_no_name() {
-        let der = pem::parse(super::super::credentials::tests::NODE_CERTIFICATE)
+        let der = pem::parse(crate::cluster::tests::kubeconfig::NODE_CERTIFICATE)
             .unwrap()
             .into_contents();
         assert_eq!(common_name(&der).as_deref(), Some("system:node:node01"));

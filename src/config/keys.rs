@@ -38,9 +38,6 @@ const VALUES_NOT_YET: [(&str, &[&str], &str); 3] = [
     ),
 ];
 
-/// Tables whose keys belong to an adapter, which checks their names.
-const OPEN: [&str; 2] = ["timing.cluster.", "timing.host."];
-
 /// Every key with its default, as it would stand in a file.
 pub(super) fn defaults() -> BTreeMap<String, Value> {
     leaves(&Settings::default().tree())
@@ -64,15 +61,11 @@ pub(super) fn leaves(tree: &serde_json::Map<String, Value>) -> BTreeMap<String, 
     for (name, value) in tree {
         walk(name, value, &mut found);
     }
-    found.retain(|key, value| !(value.is_object() && OPEN.contains(&format!("{key}.").as_str())));
     found
 }
 
 /// What is wrong with a key as such; `Ok` when it may be set to a single value.
 pub(super) fn check_name(key: &str, value: &Value) -> Result<(), String> {
-    if OPEN.iter().any(|open| key.starts_with(open)) {
-        return Ok(());
-    }
     let known = defaults();
     if known.contains_key(key) {
         return match value {
@@ -90,8 +83,7 @@ pub(super) fn check_name(key: &str, value: &Value) -> Result<(), String> {
         return Err("is set by cluster.request_timeout".into());
     }
     let section = format!("{key}.");
-    let is_section =
-        known.keys().any(|known| known.starts_with(&section)) || OPEN.contains(&section.as_str());
+    let is_section = known.keys().any(|known| known.starts_with(&section));
     if is_section {
         return match value {
             Value::Object(table) if table.is_empty() => Ok(()),
@@ -122,15 +114,22 @@ pub(super) fn check_value(key: &str, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The known key that was probably meant.
+/// The known key that was probably meant: one like it in the same section, or the same one elsewhere.
 fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a String>) -> Option<&'a str> {
-    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+    let split = |key: &'_ str| -> (String, String) {
+        let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        (section.to_owned(), name.to_owned())
+    };
+    let (section, name) = split(key);
     known
         .map(|known| {
-            let likeness = if last(known) == last(key) {
-                1.0
+            let (in_section, is_name) = split(known);
+            let names = strsim::jaro_winkler(&is_name, &name);
+            let sections = strsim::jaro_winkler(&in_section, &section);
+            let likeness = if is_name == name {
+                1.0 + sections
             } else {
-                strsim::jaro_winkler(known, key)
+                names * sections
             };
             (known.as_str(), likeness)
         })

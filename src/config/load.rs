@@ -58,7 +58,7 @@ impl Sources {
             .settings
             .faults()
             .into_iter()
-            .map(|(key, what)| loaded.problem(key, what))
+            .map(|(key, what)| loaded.problem(&key, what))
             .collect();
         if problems.is_empty() {
             Ok(loaded)

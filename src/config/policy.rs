@@ -2,7 +2,7 @@
 
 use super::settings::Settings;
 use super::values::span_text;
-use crate::drain::policy::{Policy, Timing, seconds};
+use crate::drain::policy::{Policy, Timing};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Settings {
         let mut timing = serde_json::to_value(&self.timing).map_err(|why| why.to_string())?;
         each_span(&mut timing, &|span| {
             Value::from(quicken(span).as_secs_f64())
-        })?;
+        });
         fast.timing = serde_json::from_value(timing).map_err(|why| why.to_string())?;
         Ok(fast)
     }
@@ -67,8 +67,7 @@ impl Settings {
                 // One key, one value: the time limit of a request is `cluster.request_timeout`.
                 timing.remove("request");
             }
-            // A value that is no duration stays as it is; the adapter will complain about it.
-            let _ = each_span(timing, &|span| Value::from(span_text(span)));
+            each_span(timing, &|span| Value::from(span_text(span)));
         }
         tree
     }
@@ -89,16 +88,18 @@ fn quicker_rate(rate: u64, factor: f64) -> u64 {
     u64::try_from(quicker).unwrap_or(u64::MAX).max(1)
 }
 
-/// Replaces every leaf of a tree in which all values are durations.
-fn each_span(tree: &mut Value, change: &impl Fn(Duration) -> Value) -> Result<(), String> {
+/// Replaces every duration of the time constants: those are seconds with a fraction, counts have none.
+fn each_span(tree: &mut Value, change: &impl Fn(Duration) -> Value) {
     match tree {
         Value::Object(table) => table
             .values_mut()
-            .try_for_each(|value| each_span(value, change)),
-        leaf => {
-            let span = seconds::deserialize(&*leaf).map_err(|why| why.to_string())?;
-            *leaf = change(span);
-            Ok(())
+            .for_each(|value| each_span(value, change)),
+        Value::Number(number) if number.is_f64() => {
+            let span = number.as_f64().map(Duration::try_from_secs_f64);
+            if let Some(Ok(span)) = span {
+                *tree = change(span);
+            }
         }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {}
     }
 }

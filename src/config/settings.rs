@@ -3,10 +3,10 @@
 //! The field names are the keys of the files. `docs/configuration.md` describes each; a test compares
 //! the two. A key appears here when something reads it, not before.
 
+use super::keys;
 use super::values::{auto_rate, auto_span, span};
 use crate::drain::policy::{Consent, OnDeadline, OnForeignUncordon, Pacing, Timing};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -186,17 +186,20 @@ pub struct Constants {
     /// The core's.
     #[serde(flatten)]
     pub core: Timing,
-    /// `[timing.cluster]`: the Kubernetes adapter's, which checks the names.
-    pub cluster: BTreeMap<String, serde_json::Value>,
-    /// `[timing.host]`: the host adapter's, which checks the names.
-    pub host: BTreeMap<String, serde_json::Value>,
+    /// `[timing.cluster]`: the Kubernetes adapter's.
+    pub cluster: crate::cluster::Timing,
+    /// `[timing.host]`: the host adapter's.
+    pub host: crate::host::Timing,
 }
+
+/// Waits that may be left out; any other duration or count of zero makes no sense.
+const MAY_BE_ZERO: [&str; 3] = ["budget.margin", "timing.linger", "timing.queue_patience"];
 
 impl Settings {
     /// What is out of range, as pairs of key and sentence.
-    pub(super) fn faults(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn faults(&self) -> Vec<(String, String)> {
         let mut faults = Vec::new();
-        let mut fault = |key, what: &str| faults.push((key, what.to_owned()));
+        let mut fault = |key: &str, what: &str| faults.push((key.to_owned(), what.to_owned()));
         if !["auto", "in-cluster"].contains(&self.cluster.kubeconfig.as_str())
             && !self.cluster.kubeconfig.starts_with('/')
         {
@@ -211,18 +214,16 @@ impl Settings {
                 "is not the name of a Node (lower-case letters, digits, '-' and '.', at most 253)",
             );
         }
-        if self.drain.deadline == Some(Duration::ZERO) {
-            fault("drain.deadline", "is zero: no VM could be moved");
-        }
         if !self.host.state_dir.is_absolute() {
             fault("host.state_dir", "is not an absolute path");
         }
         if let Err(why) = crate::telemetry::logging::filter(&self.log.level) {
             fault("log.level", &why);
         }
-        for (key, span) in self.spans_above_zero() {
-            if span.is_zero() {
-                fault(key, "is zero, which would be a loop without a pause");
+        for (key, value) in keys::leaves(&self.tree()) {
+            let zero = value == "0s" || value == 0;
+            if zero && !MAY_BE_ZERO.contains(&key.as_str()) {
+                fault(&key, "is zero, which would be a loop without a pause");
             }
         }
         let timing = &self.timing.core;
@@ -233,20 +234,6 @@ impl Settings {
             fault("timing.refused_first", "is longer than timing.refused_most");
         }
         faults
-    }
-
-    fn spans_above_zero(&self) -> [(&'static str, Duration); 8] {
-        let timing = &self.timing.core;
-        [
-            ("cluster.request_timeout", self.cluster.request_timeout),
-            ("timing.default_deadline", timing.default_deadline),
-            ("timing.retry_first", timing.retry_first),
-            ("timing.refused_first", timing.refused_first),
-            ("timing.ask_again", timing.ask_again),
-            ("timing.mark_missing", timing.mark_missing),
-            ("timing.slot_patience", timing.slot_patience),
-            ("timing.picture_stale", timing.picture_stale),
-        ]
     }
 }
 

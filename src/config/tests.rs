@@ -37,6 +37,12 @@ fn every_mistake_names_the_file_and_the_key() {
             "budget.request_timeout",
             "did you mean cluster.request_timeout",
         ),
+        (
+            "drian.pacing = 'all'",
+            "drian.pacing",
+            "did you mean drain.pacing",
+        ),
+        ("drain.x = 1", "drain.x", "config show"),
         ("xyz.q = 1", "xyz.q", "unknown key"),
         ("[nonsense]", "nonsense", "unknown key"),
         ("drain.pacing = 5", "drain.pacing", "integer `5`"),
@@ -361,7 +367,7 @@ fn every_setting_of_a_drain_reaches_the_policy() {
 #[test]
 fn a_written_file_reads_back_as_the_same_settings() {
     let loaded = text(
-        "drain.deadline = '1h30m'\nbudget.migration_rate = '1.5Gi/s'\ntiming.linger = 0.25\ntiming.cluster.list = '5s'",
+        "drain.deadline = '1h30m'\nbudget.migration_rate = '1.5Gi/s'\ntiming.linger = 0.25\ntiming.cluster.watch = '5s'",
     )
     .load()
     .expect("good");
@@ -379,7 +385,7 @@ fn a_written_file_reads_back_as_the_same_settings() {
 
 #[test]
 fn a_faster_world_divides_every_duration() {
-    let slow = text("drain.deadline = '1h'\ntiming.host.poll = '60s'")
+    let slow = text("drain.deadline = '1h'\ntiming.host.limit_poll = '60s'")
         .load()
         .expect("good")
         .settings;
@@ -455,4 +461,34 @@ fn every_key_is_shown_with_its_origin() {
         };
         assert_eq!(one.origin, expected, "{}", one.key);
     }
+}
+
+/// The rows `| `key` | `default` | …` of the reference.
+fn documented() -> std::collections::BTreeMap<String, String> {
+    include_str!("../../docs/configuration.md")
+        .lines()
+        .filter_map(|line| {
+            let (key, rest) = line.strip_prefix("| `")?.split_once("` | `")?;
+            let (default, _) = rest.split_once("` |")?;
+            Some((key.to_owned(), default.to_owned()))
+        })
+        .collect()
+}
+
+#[test]
+fn the_reference_has_every_key_with_its_default_and_no_other() {
+    let real: std::collections::BTreeMap<String, String> = keys::defaults()
+        .into_iter()
+        .map(|(key, value)| (key, value.to_string()))
+        .collect();
+    assert_eq!(documented(), real);
+}
+
+#[test]
+fn the_example_of_the_reference_is_valid() {
+    let page = include_str!("../../docs/configuration.md");
+    let (_, rest) = page.split_once("```toml\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let loaded = text(example).load().expect("valid");
+    assert_ne!(loaded.settings, Settings::default());
 }

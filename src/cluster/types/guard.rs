@@ -49,7 +49,9 @@ impl<V> Guarded<V> {
                 .unwrap_or_default()
                 .to_owned()
         };
-        let view = read::<T>(value).and_then(Thin::view);
+        let view = read::<T>(value)
+            .map_err(|unreadable| unreadable.under(""))
+            .and_then(Thin::view);
         let labels = match &view {
             Ok(_) => BTreeMap::new(),
             Err(_) => readable_labels(value),
@@ -76,22 +78,39 @@ pub(crate) fn malformed(resource: &str, at: &ObjectRef, why: String) -> Malforme
     }
 }
 
+/// Which field could not be read, and why.
+#[derive(Clone, Debug)]
+struct Unreadable {
+    /// Empty for the whole value.
+    path: String,
+    why: String,
+}
+
+impl Unreadable {
+    /// As a sentence about a value that is itself found at `place` (empty: the whole object).
+    fn under(&self, place: &str) -> String {
+        match (place, self.path.as_str()) {
+            ("", "") => self.why.clone(),
+            ("", path) | (path, "") => format!("{path}: {}", self.why),
+            (place, path) => format!("{place}.{path}: {}", self.why),
+        }
+    }
+}
+
 /// Deserialises and names the field where that fails.
-pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
+fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Unreadable> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
-        let inner = error.into_inner();
-        if path == "." {
-            inner.to_string()
-        } else {
-            format!("{path}: {inner}")
+        Unreadable {
+            path: if path == "." { String::new() } else { path },
+            why: error.into_inner().to_string(),
         }
     })
 }
 
 /// A part of an object that may be unreadable while the rest is fine.
 #[derive(Clone, Debug)]
-pub(crate) struct Part<T>(Result<T, String>);
+pub(crate) struct Part<T>(Result<T, Unreadable>);
 
 impl<T: Default> Default for Part<T> {
     fn default() -> Self {
@@ -114,7 +133,7 @@ impl<T: Default> Part<T> {
     /// The part, or its default and a line about what is wrong under `path`.
     pub(crate) fn or_default(self, path: &str, troubles: &mut Vec<String>) -> T {
         self.0.unwrap_or_else(|why| {
-            troubles.push(format!("{path}.{why}"));
+            troubles.push(why.under(path));
             T::default()
         })
     }

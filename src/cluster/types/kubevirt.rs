@@ -35,8 +35,8 @@ struct Configuration {
     eviction_strategy: Option<String>,
     #[serde(deserialize_with = "nullable")]
     migrations: Migrations,
-    #[serde(deserialize_with = "nullable")]
-    developer_configuration: Developer,
+    #[serde(rename = "developerConfiguration", deserialize_with = "nullable")]
+    developer: Developer,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -80,7 +80,7 @@ impl Thin for KubeVirt {
             .as_deref()
             .and_then(version);
         let configuration = self.spec.configuration;
-        let gates = configuration.developer_configuration.feature_gates;
+        let gates = configuration.developer.feature_gates;
         let listed = gates.iter().any(|gate| gate == PRIORITY_QUEUE);
         let migrations = configuration.migrations;
         let path = "spec.configuration.evictionStrategy";

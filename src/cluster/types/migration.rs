@@ -71,7 +71,7 @@ impl Thin for Migration {
             .or_else(|| {
                 let failed = phase == MigrationPhase::Failed;
                 let said = conditions.iter().filter(on).map(Condition::says);
-                said.filter(|text| failed && !text.is_empty()).last()
+                said.rev().find(|text| failed && !text.is_empty())
             })
             .unwrap_or_default();
         Ok(MigrationView {

@@ -63,12 +63,16 @@ struct ContainerStatus {
     state: State,
 }
 
-/// Exactly one is set; what is in it does not matter here.
+/// An object that is there; what is in it does not matter here.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct There {}
+
+/// At most one is set.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct State {
-    running: Option<BTreeMap<String, serde::de::IgnoredAny>>,
-    terminated: Option<BTreeMap<String, serde::de::IgnoredAny>>,
+    running: Option<There>,
+    terminated: Option<There>,
 }
 
 impl Thin for Pod {

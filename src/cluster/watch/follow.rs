@@ -16,7 +16,6 @@ use super::slot::{Change, Slot};
 use crate::agent::ports::Clock;
 use crate::cluster::collection::{Collection, list};
 use crate::cluster::fault;
-use crate::cluster::reply;
 use crate::cluster::types::Thin;
 use crate::cluster::types::guard::Read;
 use crate::drain::action::{Fault, FaultClass};
@@ -100,7 +99,9 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
                 Ok(listing) => {
                     let now = self.scene.clock.now();
                     self.edit(|slot| slot.replace(&listing, now));
-                    (denials, retry, refused) = (0, self.backoffs().0, self.backoffs().1);
+                    denials = 0;
+                    retry.reset();
+                    refused.reset();
                     pause().await;
                 }
                 Err(fault) if matches!(fault.class, FaultClass::Denied | FaultClass::Gone) => {
@@ -129,6 +130,7 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
             let end = self.once::<T>(&mut version, &mut productive).await;
             if productive || self.scene.clock.now().since(opened) >= GOOD_WATCH {
                 retry.reset();
+                strikes = 0;
             }
             match end {
                 End::Expired => return None,
@@ -171,7 +173,7 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
         let opening = self.scene.connection.watch::<Read<T>>(now, request);
         let stream = match timeout(timing.request, opening).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return self.ended(&what, &error),
+            Ok(Err(error)) => return ended(&what, &error),
             Err(_) => {
                 let seconds = timing.request.as_secs_f64();
                 return End::Failed(fault::timed_out(&what, seconds));
@@ -184,7 +186,7 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
             match timeout(self.silence, stream.next()).await {
                 // Silence, or the server has closed it.
                 Err(_) | Ok(None) => return End::Again,
-                Ok(Some(Err(error))) => return self.ended(&what, &error),
+                Ok(Some(Err(error))) => return ended(&what, &error),
                 Ok(Some(Ok(event))) => {
                     if let Some(end) = self.take(&what, event, version) {
                         return end;
@@ -216,22 +218,9 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
                 newer(version, &bookmark.metadata.resource_version);
                 self.edit(|slot| slot.alive(now));
             }
-            WatchEvent::Error(status) => return Some(self.ended(what, &kube::Error::Api(status))),
+            WatchEvent::Error(status) => return Some(ended(what, &kube::Error::Api(status))),
         }
         None
-    }
-
-    /// What an error in or before the stream means.
-    fn ended(&self, what: &str, error: &kube::Error) -> End {
-        match error {
-            kube::Error::Api(status) if status.code == 410 || status.reason == "Expired" => {
-                End::Expired
-            }
-            kube::Error::Api(status) => {
-                End::Failed(fault::from_reply(what, &reply::from_status(status)))
-            }
-            other => End::Failed(fault::from_kube(what, other)),
-        }
     }
 
     fn refused(&self, fault: &Fault, denials: u32) {
@@ -271,6 +260,16 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
             Backoff::new(timing.refused_first, most, 4, &salt),
         )
     }
+}
+
+/// What an error in or before the stream means.
+fn ended(what: &str, error: &kube::Error) -> End {
+    if let kube::Error::Api(status) = error
+        && (status.code == 410 || status.reason == "Expired")
+    {
+        return End::Expired;
+    }
+    End::Failed(fault::from_kube(what, error))
 }
 
 /// Unreadable objects have no version: the one before stays.

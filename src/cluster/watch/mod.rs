@@ -14,8 +14,6 @@ mod backoff;
 mod board;
 mod follow;
 mod slot;
-#[cfg(test)]
-mod tests;
 
 use super::client::Connection;
 use super::collection::Collection;
@@ -42,7 +40,7 @@ pub(super) struct Scene<C> {
     pub(super) node: String,
     pub(super) connection: Arc<Connection>,
     pub(super) clock: Arc<C>,
-    pub(super) timing: Timing,
+    pub(super) timing: Arc<Timing>,
     pub(super) interest: Arc<Interest>,
     pub(super) board: Board,
 }
@@ -72,7 +70,7 @@ impl<C: Clock> Scene<C> {
         node: &str,
         connection: Arc<Connection>,
         clock: Arc<C>,
-        timing: Timing,
+        timing: Arc<Timing>,
         interest: Arc<Interest>,
     ) -> Self {
         Self {

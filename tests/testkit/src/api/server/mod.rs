@@ -26,6 +26,7 @@ use super::failure::Failure;
 use super::faults::{Broken, Effect, Faults, NEVER};
 use super::identity::Identity;
 use super::log::Log;
+use super::protobuf;
 use super::rights::Rights;
 use super::store::Store;
 use crate::clock::SimClock;
@@ -44,7 +45,7 @@ pub struct Server {
     /// What was asked.
     pub log: Log,
     /// Who may do what.
-    rights: RwLock<Rights>,
+    rights: RwLock<Arc<Rights>>,
 }
 
 /// One authorized request on its way to its handler.
@@ -78,12 +79,12 @@ impl Server {
             admission,
             faults: Faults::default(),
             log: Log::default(),
-            rights: RwLock::new(rights),
+            rights: RwLock::new(Arc::new(rights)),
         })
     }
 
     /// What the identities may do now.
-    pub fn rights(&self) -> Rights {
+    pub fn rights(&self) -> Arc<Rights> {
         self.rights
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -92,7 +93,7 @@ impl Server {
 
     /// Changes what the identities may do, from the next request on.
     pub fn set_rights(&self, rights: Rights) {
-        *self.rights.write().unwrap_or_else(PoisonError::into_inner) = rights;
+        *self.rights.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rights);
     }
 
     /// Forgets the history and sends 410 to every open watch.
@@ -127,7 +128,7 @@ impl Server {
             identity,
             text(header::USER_AGENT),
             &call,
-            serde_json::from_slice(&body).ok(),
+            read_json(&body).ok(),
         );
         if self.faults.is_down(now) {
             return Err(Broken::Refused);
@@ -198,7 +199,7 @@ impl Server {
     }
 
     /// Waits for a moment of simulated time; for ever when it is [`NEVER`].
-    pub(super) async fn sleep_until(&self, moment: Duration) {
+    pub(in crate::api) async fn sleep_until(&self, moment: Duration) {
         if moment == NEVER {
             std::future::pending::<()>().await;
         }
@@ -281,8 +282,11 @@ fn has_subresource(call: &Call, sub: &str) -> bool {
     }
 }
 
-/// Reads a JSON body; 400 with the decoder's complaint otherwise.
+/// Reads a JSON (or protobuf) body; 400 with the decoder's complaint otherwise.
 fn read_json(body: &[u8]) -> Result<Value, Failure> {
+    if protobuf::is_protobuf(body) {
+        return protobuf::decode(body);
+    }
     serde_json::from_slice(body)
         .map_err(|error| Failure::bad_request(format!("the object provided is unrecognized (must be of type JSON): couldn't get version/kind; json parse error: {error}")))
 }

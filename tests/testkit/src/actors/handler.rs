@@ -1,0 +1,397 @@
+//! The played virt-handler: guests that start, shut down and migrate; the heartbeat and the schedulable label.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::{Value, json};
+
+use super::{Pace, Surroundings};
+use super::fabric::{Fabric, Host};
+use super::feed::{Feed, Objects, resource};
+use super::knobs::seconds_or_never;
+use super::ledger::{DirtyKill, Ledger};
+use super::machine::{Guest, Launcher, Machine, Shared};
+use super::timers::Timers;
+use crate::api::store::timestamp;
+use crate::clock::SimClock;
+use crate::kubernetes::engine::seed_of;
+use crate::kubevirt::fields::{annotation, deleting, has, name, namespace, phase, set_condition, set_phase, text, uid};
+use crate::kubevirt::names::{self, kind, knob};
+
+/// What a guest takes to shut down, unless a knob says otherwise.
+const USUAL_SHUTDOWN: Duration = Duration::from_secs(5);
+
+/// The virt-handler of one node.
+pub struct Handler {
+    pub(super) node: String,
+    pub(super) client: kube::Client,
+    pub(super) clock: SimClock,
+    pub(super) fabric: Fabric,
+    pub(super) shared: Shared,
+    pub(super) ledger: Ledger,
+    pub(super) pace: Pace,
+    pub(super) timers: Timers,
+    /// The losses of both ends when a migration began, by VMIM uid.
+    pub(super) spans: BTreeMap<String, (u64, u64)>,
+    /// Migrations that were handed over to this node as the source, by VMI uid: VMIM uids in order.
+    pub(super) seen: BTreeMap<String, Vec<String>>,
+    random: SmallRng,
+    beat_at: Duration,
+    /// Starts of this process: boot count, and whether it ran at the last look.
+    started: (u64, bool),
+}
+
+/// A VMI as it should be written, and what goes with it.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub(super) vmi: Value,
+    pub(super) events: Vec<(&'static str, &'static str, String)>,
+    pub(super) then: Effect,
+}
+
+/// What becomes true on the host once the write was accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Nothing,
+    /// The guest runs in this VMI's launcher (its pod by name).
+    Runs {
+        namespace: String,
+        pod: String,
+    },
+}
+
+impl Handler {
+    pub(super) fn new(node: &str, client: kube::Client, shared: Shared, around: &Surroundings) -> Self {
+        let Surroundings { clock, fabric, ledger, pace, seed } = around.clone();
+        Self {
+            node: node.to_owned(),
+            client,
+            clock,
+            fabric,
+            shared,
+            ledger,
+            pace,
+            timers: Timers::default(),
+            spans: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            random: SmallRng::seed_from_u64(seed_of(seed, node)),
+            beat_at: Duration::ZERO,
+            started: (0, false),
+        }
+    }
+
+    /// Runs for ever.
+    pub async fn run(mut self) {
+        let labelled = |key: &str| watcher::Config::default().labels(&format!("{key}={}", self.node));
+        let (here, _here) = Feed::start(&self.client, kind::VMIS, labelled(names::NODE_NAME));
+        let (coming, _coming) = Feed::start(&self.client, kind::VMIS, labelled(names::MIGRATION_TARGET));
+        let (mut left, mut arrived) = (here.changed(), coming.changed());
+        let (mut rung, mut turned) = (self.shared.rung(), self.fabric.turned());
+        loop {
+            for receiver in [&mut left, &mut arrived, &mut rung, &mut turned] {
+                receiver.borrow_and_update();
+            }
+            let host = self.fabric.host(&self.node);
+            let runs = host.on && host.handler;
+            self.timers.begin(self.clock.elapsed());
+            if runs {
+                self.work(&here, &coming, &host).await;
+            } else {
+                self.stopped(&host).await;
+            }
+            let next = self.timers.next().filter(|_| runs);
+            let wait = async {
+                match next {
+                    Some(at) => self.clock.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = wait => {}
+                _ = left.changed() => {}
+                _ = arrived.changed() => {}
+                _ = rung.changed() => {}
+                _ = turned.changed() => {}
+            }
+        }
+    }
+
+    /// A virt-handler that was asked to stop says so on its node; a killed one says nothing.
+    async fn stopped(&mut self, host: &Host) {
+        if self.started.1 && host.on && host.shutting_down.is_some() {
+            self.label("false", false).await;
+        }
+        self.started.1 = false;
+    }
+
+    async fn work(&mut self, here: &Feed, coming: &Feed, host: &Host) {
+        if self.started != (host.boots, true) {
+            let first = self.started.0 == 0 && host.boots == 1;
+            self.started = (host.boots, true);
+            self.start(first, host).await;
+        }
+        self.beat(host).await;
+        let (Some(here), Some(coming)) = (here.objects(), coming.objects()) else { return };
+        if !self.shared.with(|machine| machine.adopted) {
+            return;
+        }
+        self.follow_departures(&here).await;
+        for vmi in newest(here, coming).values() {
+            let shared = self.shared.clone();
+            let write = shared.with(|machine| self.look(machine, vmi));
+            if let Some(write) = write {
+                self.put(vmi, write).await;
+            }
+        }
+    }
+
+    /// A settled world begins with everything in place; any later start begins from nothing.
+    async fn start(&mut self, first: bool, host: &Host) {
+        let now = self.timers.now();
+        if first {
+            self.shared.with(|machine| machine.plugins = true);
+            let pause = self.pause();
+            self.beat_at = now + pause;
+            return;
+        }
+        self.label("false", false).await;
+        self.timers.forget(&format!("plugins/{}", host.boots));
+        self.beat_at = Duration::MAX;
+    }
+
+    async fn beat(&mut self, host: &Host) {
+        let now = self.timers.now();
+        if self.beat_at == Duration::MAX {
+            let key = format!("plugins/{}", host.boots);
+            if !self.timers.due(&key, self.pace.boot.1) {
+                return;
+            }
+            self.shared.with(|machine| machine.plugins = true);
+            self.beat_at = now;
+        }
+        if self.timers.reached(self.beat_at) {
+            let done = self.label("true", true).await;
+            self.beat_at = now + if done { self.pause() } else { self.pace.retry };
+            self.timers.reached(self.beat_at);
+        }
+    }
+
+    fn pause(&mut self) -> Duration {
+        let (least, most) = self.pace.heartbeat;
+        self.random.random_range(least..=most)
+    }
+
+    async fn label(&self, schedulable: &str, beat: bool) -> bool {
+        let mut metadata = json!({"labels": {names::SCHEDULABLE: schedulable}});
+        if beat {
+            metadata["annotations"] = json!({names::HEARTBEAT: timestamp(self.clock.now())});
+        }
+        let nodes: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(kind::NODES));
+        nodes.patch(&self.node, &PatchParams::default(), &Patch::Merge(json!({"metadata": metadata}))).await.is_ok()
+    }
+
+    /// Guests that run here and whose VMI is no longer listed for this node: did they move, or is the VMI gone?
+    async fn follow_departures(&mut self, here: &Objects) {
+        let running: Vec<Launcher> = self.shared.with(|machine| machine.launchers.values().filter(|one| one.holds_guest()).cloned().collect());
+        for launcher in running {
+            let listed = here.get(&(launcher.namespace.clone(), launcher.vmi.clone())).is_some_and(|vmi| uid(vmi) == launcher.vmi_uid);
+            if listed {
+                continue;
+            }
+            let Some(found) = self.find(&launcher).await else { continue };
+            let found = found.filter(|vmi| uid(vmi) == launcher.vmi_uid);
+            let (now, node) = (self.timers.now(), self.node.clone());
+            self.shared.with(|machine| {
+                let Some(own) = machine.of_pod(&launcher.namespace, &launcher.pod) else { return };
+                match &found {
+                    Some(vmi) if text(vmi, "status.nodeName") != node => leave(own, vmi, now),
+                    Some(_) => {}
+                    // A domain without a VMI is shut down.
+                    None => own.guest = Guest::Gone { clean: true },
+                }
+            });
+        }
+    }
+
+    /// virt-handler may list VMIs, not get one; `None` when the question was not answered.
+    async fn find(&self, launcher: &Launcher) -> Option<Option<Value>> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &launcher.namespace, &resource(kind::VMIS));
+        let list = api.list(&ListParams::default().fields(&format!("metadata.name={}", launcher.vmi))).await.ok()?;
+        Some(list.items.into_iter().next().and_then(|object| serde_json::to_value(object).ok()))
+    }
+
+    /// What one VMI calls for.
+    fn look(&mut self, machine: &mut Machine, vmi: &Value) -> Option<Write> {
+        let mut write = Write { vmi: vmi.clone(), events: Vec::new(), then: Effect::Nothing };
+        if text(vmi, "status.nodeName") == self.node {
+            match phase(vmi) {
+                "Scheduled" => self.scheduled(machine, &mut write),
+                "Running" => self.running(machine, &mut write),
+                _ => {}
+            }
+        }
+        if phase(vmi) == "Running" && has(vmi, "status.migrationState.targetNode") {
+            self.migrate(machine, &mut write);
+        }
+        (write.vmi != *vmi).then_some(write)
+    }
+
+    fn scheduled(&mut self, machine: &mut Machine, write: &mut Write) {
+        let Some(launcher) = machine.of_vmi(uid(&write.vmi)).filter(|one| one.terminated.is_none() && one.ends.is_none()) else { return };
+        let now = timestamp(self.clock.now());
+        let vmi = &mut write.vmi;
+        set_phase(vmi, "Running", &now);
+        match annotation(vmi, knob::NOT_MIGRATABLE).map(str::to_owned) {
+            None => set_condition(vmi, "LiveMigratable", "True", "", "", &now),
+            Some(reason) => {
+                set_condition(vmi, "LiveMigratable", "False", &reason, &not_migratable(&reason), &now);
+                if text(vmi, "spec.evictionStrategy") == "LiveMigrate" {
+                    let text = format!("EvictionStrategy is set but vmi is not migratable; {}", not_migratable(&reason));
+                    write.events.push(("Warning", "Migrated", text));
+                }
+            }
+        }
+        set_condition(vmi, "StorageLiveMigratable", "True", "", "", &now);
+        vmi["status"]["migrationMethod"] = json!("LiveMigration");
+        vmi["status"]["selinuxContext"] = json!("none");
+        write.events.push(("Normal", "Started", "VirtualMachineInstance started.".to_owned()));
+        write.then = Effect::Runs { namespace: launcher.namespace.clone(), pod: launcher.pod.clone() };
+    }
+
+    fn running(&mut self, machine: &mut Machine, write: &mut Write) {
+        let vmi = &mut write.vmi;
+        let now = timestamp(self.clock.now());
+        let Some(launcher) = machine.of_vmi(uid(vmi)) else {
+            set_phase(vmi, "Failed", &now);
+            write.events.push(("Warning", "Stopped", "The VirtualMachineInstance crashed.".to_owned()));
+            return;
+        };
+        // The guest was there before its virt-handler was.
+        if launcher.guest == Guest::Found {
+            launcher.guest = Guest::Running;
+        }
+        self.shut_down(launcher, vmi, &mut write.events);
+        if let Guest::Gone { clean } = launcher.guest {
+            set_phase(vmi, if clean { "Succeeded" } else { "Failed" }, &now);
+            write.events.push(if clean {
+                ("Normal", "Stopped", "The VirtualMachineInstance was shut down.".to_owned())
+            } else {
+                ("Warning", "Stopped", "The VirtualMachineInstance crashed.".to_owned())
+            });
+        }
+    }
+
+    /// ACPI, then the guest's own time, then the end of its grace period. A guest that migrates is left alone until that is over.
+    fn shut_down(&mut self, launcher: &mut Launcher, vmi: &Value, events: &mut Vec<(&'static str, &'static str, String)>) {
+        let now = self.timers.now();
+        if launcher.guest == Guest::Running && (launcher.terminated.is_some() || deleting(vmi)) && !in_progress(vmi) {
+            launcher.guest = Guest::ShuttingDown { since: now };
+            events.push(("Normal", "ShuttingDown", "Signaled Graceful Shutdown".to_owned()));
+            self.tell_later(vmi, events);
+        }
+        let Guest::ShuttingDown { since } = launcher.guest else { return };
+        let needs = seconds_or_never(vmi, knob::GUEST_SHUTDOWN, USUAL_SHUTDOWN);
+        if needs.is_some_and(|needs| needs <= launcher.grace && self.timers.reached(since + needs)) {
+            launcher.guest = Guest::Gone { clean: true };
+        } else if self.timers.reached(since + launcher.grace) {
+            launcher.guest = Guest::Gone { clean: false };
+            self.ledger.record(DirtyKill {
+                at: now,
+                namespace: launcher.namespace.clone(),
+                name: launcher.vmi.clone(),
+                node: self.node.clone(),
+                reason: "it did not shut down within its grace period".to_owned(),
+            });
+        }
+    }
+
+    /// Events that come without a write are sent on their own.
+    fn tell_later(&self, vmi: &Value, events: &mut Vec<(&'static str, &'static str, String)>) {
+        let (client, vmi, now) = (self.client.clone(), vmi.clone(), timestamp(self.clock.now()));
+        for (type_, reason, message) in events.drain(..) {
+            tokio::spawn(tell(client.clone(), vmi.clone(), type_, reason, message, now.clone()));
+        }
+    }
+
+    async fn put(&mut self, old: &Value, write: Write) {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace(old), &resource(kind::VMIS));
+        let accepted = match serde_json::from_value::<DynamicObject>(write.vmi) {
+            Ok(object) => api.replace(name(old), &PostParams::default(), &object).await.is_ok(),
+            Err(_) => false,
+        };
+        if !accepted {
+            // Somebody wrote in between, or virt-api is down: look again with the newest object.
+            let again = self.timers.now() + self.pace.retry;
+            self.timers.reached(again);
+            return;
+        }
+        if let Effect::Runs { namespace, pod } = write.then {
+            self.shared.with(|machine| {
+                if let Some(launcher) = machine.of_pod(&namespace, &pod) {
+                    launcher.guest = Guest::Running;
+                }
+            });
+        }
+        let now = timestamp(self.clock.now());
+        for (type_, reason, message) in write.events {
+            tell(self.client.clone(), old.clone(), type_, reason, message, now.clone()).await;
+        }
+    }
+}
+
+/// The guest has moved: the source pod ends after its knob's time, or is kept by a sidecar.
+fn leave(launcher: &mut Launcher, vmi: &Value, now: Duration) {
+    launcher.guest = Guest::Gone { clean: true };
+    match seconds_or_never(vmi, knob::SOURCE_LINGERS, Duration::from_secs(1)) {
+        Some(lingers) => launcher.ends = Some((now + lingers, 0)),
+        None => launcher.lingers = true,
+    }
+}
+
+/// Whether a migration of this VMI has begun and is not over.
+fn in_progress(vmi: &Value) -> bool {
+    has(vmi, "status.migrationState.startTimestamp") && vmi["status"]["migrationState"]["completed"] != true
+}
+
+fn not_migratable(reason: &str) -> String {
+    match reason {
+        "DisksNotLiveMigratable" => "cannot migrate VMI: PVC disk is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)".to_owned(),
+        other => format!("cannot migrate VMI: {other}"),
+    }
+}
+
+/// Both feeds as one; the object with the higher resourceVersion wins.
+fn newest(here: Objects, coming: Objects) -> Objects {
+    let version = |object: &Arc<Value>| text(object, "metadata.resourceVersion").parse::<u64>().unwrap_or(0);
+    let mut all = here;
+    for (key, object) in coming {
+        match all.get(&key) {
+            Some(known) if version(known) >= version(&object) => {}
+            _ => {
+                all.insert(key, object);
+            }
+        }
+    }
+    all
+}
+
+async fn tell(client: kube::Client, about: Value, type_: &'static str, reason: &'static str, message: String, now: String) {
+    let event = json!({
+        "metadata": {"generateName": format!("{}.", name(&about)), "namespace": namespace(&about)},
+        "involvedObject": {
+            "apiVersion": about["apiVersion"], "kind": about["kind"], "namespace": namespace(&about), "name": name(&about), "uid": uid(&about),
+        },
+        "type": type_, "reason": reason, "message": message, "count": 1, "firstTimestamp": now, "lastTimestamp": now,
+        "source": {"component": "virt-handler"}, "reportingComponent": "virt-handler", "reportingInstance": "",
+    });
+    let api: Api<DynamicObject> = Api::namespaced_with(client, namespace(&about), &resource("events"));
+    if let Ok(object) = serde_json::from_value::<DynamicObject>(event) {
+        // An event that cannot be sent is lost, as everywhere.
+        let _ = api.create(&PostParams::default(), &object).await;
+    }
+}

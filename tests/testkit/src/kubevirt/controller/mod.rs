@@ -1,0 +1,86 @@
+//! The simulated virt-controller: what follows from a mark, a VM, a final guest?
+//!
+//! - [`evacuation`]: which VMs get a VMIM, and when.
+//! - [`migration`]: the queue and the phases of a VMIM.
+//! - [`instances`]: from pods to VMIs and back.
+//! - [`machines`], [`replicas`]: who restarts.
+//! - [`budgets`]: disruption budgets of KubeVirt ≤ 1.5.
+//! - [`nodes`]: nodes whose virt-handler is silent.
+
+mod budgets;
+mod evacuation;
+mod instances;
+pub(crate) mod launcher;
+mod machines;
+mod migration;
+mod nodes;
+mod replicas;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::fields::{ended, label, namespace, owned_by, text};
+use super::names::{self, kind};
+use super::settings::Settings;
+use super::virt_api::VirtApi;
+use crate::api::Store;
+use crate::kubernetes::engine::Controller;
+
+/// All controllers of the process, for [`crate::kubernetes::engine::run`].
+pub fn controllers(api: &VirtApi) -> Vec<Box<dyn Controller>> {
+    let mut all: Vec<Box<dyn Controller>> = vec![
+        Box::new(evacuation::Evacuation::new(api.clone())),
+        Box::new(migration::Migrations::new(api.clone())),
+        Box::new(instances::Instances::new(api.clone())),
+        Box::new(machines::Machines::new(api.clone())),
+        Box::new(replicas::Replicas::new(api.clone())),
+        Box::new(nodes::Nodes::new(api.clone())),
+    ];
+    all.push(Box::new(budgets::Budgets::new(api.clone())));
+    all
+}
+
+/// The pods that a VMI owns.
+pub(crate) fn pods_of(store: &Store, space: &str, uid: &str) -> Vec<Arc<Value>> {
+    let mut pods = store.list_shared(kind::PODS);
+    pods.retain(|pod| namespace(pod) == space && owned_by(pod, uid));
+    pods
+}
+
+/// The pod of a VMI on the node that the VMI names; the newest when there are several.
+pub(crate) fn active_pod<'a>(vmi: &Value, pods: &'a [Arc<Value>]) -> Option<&'a Arc<Value>> {
+    let node = text(vmi, "status.nodeName");
+    let here = pods.iter().filter(|pod| node.is_empty() && label(pod, names::MIGRATION_JOB_UID).is_empty() || text(pod, "spec.nodeName") == node);
+    here.max_by_key(|pod| (!ended(pod), text(pod, "metadata.creationTimestamp")))
+}
+
+/// The VMIMs of a VMI, by its name.
+pub(crate) fn migrations_of(store: &Store, space: &str, vmi: &str) -> Vec<Arc<Value>> {
+    let mut all = store.list_shared(kind::VMIMS);
+    all.retain(|vmim| namespace(vmim) == space && text(vmim, "spec.vmiName") == vmi);
+    all
+}
+
+/// The target pod of a VMIM.
+pub(crate) fn target_pod(store: &Store, vmim: &Value) -> Option<Arc<Value>> {
+    let uid = text(vmim, "metadata.uid");
+    store.list_shared(kind::PODS).into_iter().find(|pod| label(pod, names::MIGRATION_JOB_UID) == uid)
+}
+
+/// Whether a VMIM holds a slot: it has a target pod and has not ended.
+pub(crate) fn is_running(store: &Store, vmim: &Value) -> bool {
+    match text(vmim, "status.phase") {
+        "Scheduling" | "Scheduled" | "PreparingTarget" | "TargetReady" | "Running" => true,
+        "Pending" => target_pod(store, vmim).is_some(),
+        _ => false,
+    }
+}
+
+/// The eviction strategy that counts for a VMI.
+pub(crate) fn strategy<'a>(settings: &'a Settings, vmi: &'a Value) -> &'a str {
+    match text(vmi, "spec.evictionStrategy") {
+        "" => &settings.cluster_eviction_strategy,
+        own => own,
+    }
+}
