@@ -46,6 +46,19 @@ async fn strangers_and_nonsense_start_nothing() {
 
         stage.logind.poweroff(Kind::Halt).await.unwrap();
         assert!(stage.shutdown().await.held, "the real one is still heard");
+        for name in &connections {
+            spoof(&address, Some(name), "PrepareForShutdown", &true)
+                .await
+                .unwrap();
+            spoof(&address, Some(name), "PrepareForShutdown", &false)
+                .await
+                .unwrap();
+        }
+        assert_eq!(
+            stage.until_limit(513).await,
+            [],
+            "no new deadline and no end by a stranger"
+        );
     }
 }
 

@@ -67,7 +67,7 @@ impl Stage {
     async fn tuned(bus: Bus, logind: Logind, tune: impl Fn(&mut Timing)) -> Self {
         let mut timing = quick();
         tune(&mut timing);
-        let host = adapter_with(&bus, &logind, timing);
+        let host = adapter_with(&bus, timing);
         let (sender, events) = mpsc::channel(64);
         let view = host.start(sender).await.unwrap();
         Self {
@@ -148,14 +148,13 @@ impl Stage {
     }
 }
 
-pub(crate) fn adapter(bus: &Bus, logind: &Logind) -> host::Logind {
-    adapter_with(bus, logind, quick())
+pub(crate) fn adapter(bus: &Bus) -> host::Logind {
+    adapter_with(bus, quick())
 }
 
-fn adapter_with(bus: &Bus, logind: &Logind, timing: Timing) -> host::Logind {
+fn adapter_with(bus: &Bus, timing: Timing) -> host::Logind {
     host::Logind::new(host::Options {
         bus: Some(bus.address()),
-        inhibit_folder: logind.inhibit_folder(),
         timing,
         ..host::Options::default()
     })
