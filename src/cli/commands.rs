@@ -4,10 +4,11 @@ use super::args::{Args, Command, ConfigCommand, Format, Global, How};
 use super::daemon::Daemon;
 use super::exit::Exit;
 use super::failure::Failure;
-use super::run::{self, Options};
+use super::run;
 use super::screen::Screen;
 use super::watch::{self, Waiting};
 use super::{interrupts, settings, table};
+use crate::agent::service::Setup;
 use crate::bus::Client;
 use crate::config::{Live, Sources};
 use crate::drain::trigger::{Then, Trigger};
@@ -60,12 +61,6 @@ fn sources(global: &Global) -> Sources {
     Sources::host(global.config.as_deref(), global.set.clone())
 }
 
-fn options(global: &Global) -> Options {
-    Options {
-        bus: global.bus.clone(),
-    }
-}
-
 async fn connect(global: &Global) -> Result<Client, Failure> {
     Client::connect(global.bus.as_deref())
         .await
@@ -76,7 +71,12 @@ async fn connect(global: &Global) -> Result<Client, Failure> {
 async fn daemon(global: &Global) -> Result<Exit, Failure> {
     let live = Live::open(sources(global))?;
     let (_, level) = start_log(&live.current().settings.log.level)?;
-    run::run(live, options(global), level).await
+    let setup = Setup {
+        live,
+        bus: global.bus.clone(),
+        level: Some(level),
+    };
+    run::run(setup).await
 }
 
 fn start_log(level: &str) -> Result<(logging::Destination, logging::Level), Failure> {
@@ -105,9 +105,9 @@ async fn standalone(
     trigger: &Trigger,
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
-    let live = Live::open(sources(global))?;
+    let loaded = sources(global).load()?;
     start_log("warn")?;
-    let running = run::standalone(live, options(global)).await?;
+    let running = run::standalone(&loaded.settings, global.bus.clone()).await?;
     let ended = triggered(&running.handle, trigger, false, true, interrupts, screen).await;
     // Whether it can still be told does not matter: without a listener it has ended already.
     let _ = running.stop.send(());

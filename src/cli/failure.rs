@@ -61,7 +61,7 @@ impl From<CallError> for Failure {
             CallError::Unreachable(why) => Self::new(
                 Exit::NoDaemon,
                 format!("the daemon cannot be reached: {why}"),
-                "Nothing was asked for and nothing was changed; while no daemon runs, a shutdown does not wait for the VMs of this host.",
+                "Without a daemon nobody moves the VMs of this host away when it goes down.",
                 "Look at `systemctl status vmdrain-agent` and start it with `systemctl start vmdrain-agent`. `vmdrain-agent trigger --standalone` drains without a daemon.",
             ),
             CallError::Refused(why) => Self::new(Exit::Refused, why, "", ""),

@@ -41,17 +41,7 @@ use std::process::ExitCode;
 pub fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(told) => {
-            // Help and version go to stdout and are no failure. When not even that can be written,
-            // there is nobody to tell.
-            let _ = told.print();
-            return if told.use_stderr() {
-                Exit::Usage
-            } else {
-                Exit::Done
-            }
-            .into();
-        }
+        Err(told) => return misunderstood(&told).into(),
     };
     match in_runtime(args) {
         Ok(exit) => exit.into(),
@@ -62,6 +52,22 @@ pub fn main() -> ExitCode {
             failure.exit.into()
         }
     }
+}
+
+/// Help and version, which are no failure, or what is wrong with the command line. When not even
+/// that can be written, there is nobody to tell.
+fn misunderstood(told: &clap::Error) -> Exit {
+    if !told.use_stderr() {
+        let _ = told.print();
+        return Exit::Done;
+    }
+    let text = told.to_string();
+    // Without any command clap tells the help; every other text is an error of ours.
+    let _ = match text.strip_prefix("error: ") {
+        Some(what) => write!(anstream::stderr(), "vmdrain-agent: {what}"),
+        None => told.print(),
+    };
+    Exit::Usage
 }
 
 /// One thread: the agent waits most of the time.
@@ -93,5 +99,7 @@ fn interrupts() -> Result<impl Stream<Item = ()>, Failure> {
     Ok(signals.map(|_| ()))
 }
 
+#[cfg(test)]
+mod schema;
 #[cfg(test)]
 mod tests;

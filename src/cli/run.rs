@@ -4,17 +4,9 @@ use super::exit::Exit;
 use super::failure::Failure;
 use crate::agent::command::Handle;
 use crate::agent::service::{self, RunError, Setup};
-use crate::config::Live;
-use crate::telemetry::logging::Level;
+use crate::config::Settings;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-
-/// What the agent is told besides its settings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Address of the bus of logind and of our own name; `None`: the system bus.
-    pub bus: Option<String>,
-}
 
 /// A drain inside this process.
 #[derive(Debug)]
@@ -27,26 +19,26 @@ pub struct Standalone {
     pub task: JoinHandle<()>,
 }
 
-/// The daemon: until the service manager stops it. `level` changes what is logged after a reload.
-pub async fn run(settings: Live, options: Options, level: Level) -> Result<Exit, Failure> {
-    let setup = Setup {
-        live: settings,
-        bus: options.bus,
-        level: Some(level),
-    };
+/// The daemon: until the service manager stops it.
+///
+/// # Errors
+/// When it cannot start.
+pub async fn run(setup: Setup) -> Result<Exit, Failure> {
     service::run(setup).await?;
     Ok(Exit::Done)
 }
 
 /// The parts of a drain without a daemon, with the hold of this process.
-pub async fn standalone(settings: Live, options: Options) -> Result<Standalone, Failure> {
+///
+/// # Errors
+/// When a daemon runs already, or there is no way to the cluster.
+pub async fn standalone(settings: &Settings, bus: Option<String>) -> Result<Standalone, Failure> {
     let (stop, stopped) = oneshot::channel();
-    let until = async {
-        // A sender that was dropped has nobody left who could stop us either.
+    let asked_to_stop = async {
+        // Dropped counts as asked: the program is ending.
         let _ = stopped.await;
     };
-    let current = settings.current();
-    let (handle, driving) = service::standalone(&current.settings, options.bus, until).await?;
+    let (handle, driving) = service::standalone(settings, bus, asked_to_stop).await?;
     let task = tokio::spawn(driving);
     Ok(Standalone { handle, stop, task })
 }
@@ -58,8 +50,8 @@ impl From<RunError> for Failure {
             RunError::Cluster(_) => Self::new(
                 Exit::NoCluster,
                 what,
-                "Without the cluster no VM can be moved; nothing was changed.",
-                "",
+                "Without the API server no VM can be moved away.",
+                "Set `cluster.kubeconfig` and `cluster.node_name`, or look at what is wrong with the file.",
             ),
             RunError::Host(_) => Self::new(Exit::Failed, what, "Nothing was started.", ""),
         }

@@ -46,14 +46,14 @@ pub(super) fn defaults() -> BTreeMap<String, Value> {
 /// The values of a tree by their dotted keys; an empty table counts as a value, so that it is seen.
 pub(super) fn leaves(tree: &serde_json::Map<String, Value>) -> BTreeMap<String, Value> {
     fn walk(prefix: &str, value: &Value, into: &mut BTreeMap<String, Value>) {
-        match value {
-            Value::Object(table) if !table.is_empty() => {
+        match value.as_object().filter(|table| !table.is_empty()) {
+            Some(table) => {
                 for (name, value) in table {
                     walk(&format!("{prefix}.{name}"), value, into);
                 }
             }
-            other => {
-                into.insert(prefix.to_owned(), other.clone());
+            None => {
+                into.insert(prefix.to_owned(), value.clone());
             }
         }
     }
@@ -68,9 +68,10 @@ pub(super) fn leaves(tree: &serde_json::Map<String, Value>) -> BTreeMap<String, 
 pub(super) fn check_name(key: &str, value: &Value) -> Result<(), String> {
     let known = defaults();
     if known.contains_key(key) {
-        return match value {
-            Value::Object(_) => Err("is a value, not a section".into()),
-            _ => Ok(()),
+        return if value.is_object() {
+            Err("is a value, not a section".into())
+        } else {
+            Ok(())
         };
     }
     let within = |outer: &str| key == outer || key.starts_with(&format!("{outer}."));
@@ -85,9 +86,11 @@ pub(super) fn check_name(key: &str, value: &Value) -> Result<(), String> {
     let section = format!("{key}.");
     let is_section = known.keys().any(|known| known.starts_with(&section));
     if is_section {
-        return match value {
-            Value::Object(table) if table.is_empty() => Ok(()),
-            _ => Err("is a section, not a value".into()),
+        // Of a section only an empty one is seen as such.
+        return if value.is_object() {
+            Ok(())
+        } else {
+            Err("is a section, not a value".into())
         };
     }
     if let Some(inner) = known.keys().find(|known| within(known)) {
@@ -114,15 +117,22 @@ pub(super) fn check_value(key: &str, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The known key that was probably meant.
+/// The known key that was probably meant: one like it in the same section, or the same one elsewhere.
 fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a String>) -> Option<&'a str> {
-    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+    let split = |key: &'_ str| -> (String, String) {
+        let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        (section.to_owned(), name.to_owned())
+    };
+    let (section, name) = split(key);
     known
         .map(|known| {
-            let likeness = if last(known) == last(key) {
-                1.0
+            let (in_section, is_name) = split(known);
+            let names = strsim::jaro_winkler(&is_name, &name);
+            let sections = strsim::jaro_winkler(&in_section, &section);
+            let likeness = if is_name == name {
+                1.0 + sections
             } else {
-                strsim::jaro_winkler(known, key)
+                names * sections
             };
             (known.as_str(), likeness)
         })

@@ -1,1 +1,4 @@
-//! it
+//! The integration tests: one binary.
+
+mod layering;
+mod simulation;

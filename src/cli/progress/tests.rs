@@ -31,6 +31,19 @@ fn one_line_per_vm_cut_to_the_terminal() {
 }
 
 #[test]
+fn warnings_stand_above_the_vms_and_take_their_room() {
+    let vms: Vec<_> = (0..9)
+        .map(|n| vm(&format!("q{n}"), VmPhase::Queued, ""))
+        .collect();
+    let mut status = drain("evacuating", 1.0, None, vms);
+    status.warnings = vec!["the hold was lost".into()];
+    let shown = lines(&status, look(80, 10));
+    assert_eq!(shown[1], "warning: the hold was lost");
+    assert_eq!(shown.last().map(String::as_str), Some("… and 6 queued"));
+    assert_eq!(shown.len(), 6);
+}
+
+#[test]
 fn a_small_terminal_counts_the_rest_by_phase() {
     let mut vms: Vec<_> = (0..50)
         .map(|n| vm(&format!("q{n:02}"), VmPhase::Queued, ""))

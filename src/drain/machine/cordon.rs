@@ -1,6 +1,7 @@
 //! The cordon: whose it is, when it is set, when it is taken away (design section 6).
 
-use super::{Machine, Pending, Why};
+use super::Machine;
+use super::pending::{Pending, Why};
 use crate::drain::action::{Action, Fault, FaultClass, Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::policy::OnForeignUncordon;
@@ -23,9 +24,8 @@ impl Machine {
             }
             (Why::Drain, Ok(node)) => self.read_for_drain(node, now),
             (Why::Undo, Ok(node)) => self.read_for_undo(node),
-            (Why::Drain | Why::Undo, Err(fault)) => {
-                self.node_trouble("cannot read the node", &fault, now)
-            }
+            (Why::Drain, Err(fault)) => self.node_trouble("cannot read the node", &fault, now),
+            (Why::Undo, Err(fault)) => self.undo_trouble("cannot read the node", &fault, now),
         }
     }
 
@@ -54,7 +54,7 @@ impl Machine {
 
     fn read_for_drain(&mut self, node: NodeView, now: Mono) {
         if let Some(refusal) = self.another_machine(&node) {
-            self.refuse(&refusal);
+            self.refuse(&refusal, now);
             return;
         }
         let Some(drain) = &mut self.drain else { return };
@@ -73,11 +73,11 @@ impl Machine {
                 self.cordon_is_foreign(node, &text);
             }
             // Not cordoned, or cordoned by an earlier drain of ours: one patch makes it this drain's.
-            (false, _) | (true, CordonMark::Note(_)) => self.send_cordon(node, now),
+            (false, _) | (true, CordonMark::Note(_)) => self.send_cordon(node),
         }
     }
 
-    fn send_cordon(&mut self, node: NodeView, _now: Mono) {
+    fn send_cordon(&mut self, node: NodeView) {
         let Some(drain) = &self.drain else { return };
         let note = CordonNote {
             drain: drain.id.clone(),
@@ -98,6 +98,9 @@ impl Machine {
         match result {
             Ok(node) => self.cordon_is_ours(node),
             // The answer was lost or somebody was quicker: read again and decide again.
+            Err(fault) if self.phase == Phase::Cancelling => {
+                self.undo_trouble("cannot cordon the node", &fault, now);
+            }
             Err(fault) => self.node_trouble("cannot cordon the node", &fault, now),
         }
     }
@@ -125,7 +128,7 @@ impl Machine {
         self.tell_once("cordon", Level::Info, "CordonForeign", why.to_owned());
     }
 
-    fn node_trouble(&mut self, what: &str, fault: &Fault, now: Mono) {
+    pub(super) fn node_trouble(&mut self, what: &str, fault: &Fault, now: Mono) {
         self.retry_later(fault, now);
         let text = match fault.class {
             FaultClass::Denied => format!(
@@ -133,7 +136,10 @@ impl Machine {
                 fault.text
             ),
             FaultClass::Gone => format!("{what}: {}. Check cluster.node_name", fault.text),
-            _ => format!("{what}: {}", fault.text),
+            FaultClass::Transient
+            | FaultClass::Conflict
+            | FaultClass::Unauthorized
+            | FaultClass::Fatal => format!("{what}: {}", fault.text),
         };
         if let Some(drain) = &mut self.drain {
             drain.trouble.clone_from(&text);
@@ -184,6 +190,7 @@ impl Machine {
             );
         } else if draining {
             self.told.remove("cordon");
+            self.retry_done();
             self.tell(
                 Level::Warn,
                 "Recordon",
@@ -237,7 +244,7 @@ impl Machine {
                     ))),
                 );
             }
-            (_, Ok(node)) => {
+            (Why::Undo | Why::Drain, Ok(node)) => {
                 let text = format!("node {} is uncordoned", node.name);
                 self.node = Some(node);
                 if let Some(drain) = &mut self.drain {
@@ -248,7 +255,9 @@ impl Machine {
                 self.retry_done();
                 self.tell(Level::Info, "Uncordoned", text);
             }
-            (_, Err(fault)) => self.node_trouble("cannot uncordon the node", &fault, now),
+            (Why::Undo | Why::Drain, Err(fault)) => {
+                self.undo_trouble("cannot uncordon the node", &fault, now);
+            }
         }
     }
 

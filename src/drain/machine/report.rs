@@ -99,7 +99,7 @@ impl Machine {
             .as_ref()
             .map(|d| d.end.clone())
             .unwrap_or_default();
-        let left = super::advance::span(self.time_left(now));
+        let left = super::show::span(self.time_left(now));
         match self.phase {
             Phase::Idle if self.hold.held => {
                 "nothing to do; the hold is set, a shutdown will wait for the drain".into()

@@ -1,6 +1,6 @@
 //! The played kubelet: starts bound pods, stops deleted ones, renews its lease, and kills what overstays its grace period.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::status::{Containers, says, status};
 use super::timers::Timers;
 use crate::api::store::timestamp;
 use crate::clock::SimClock;
-use crate::kubevirt::fields::{at, deleting, ended, has, is_launcher, name, namespace, owner, phase, text, uid};
+use crate::kubevirt::fields::{at, deleting, ended, has, is_launcher, is_true, name, namespace, owner, phase, text, uid};
 use crate::kubevirt::names::{kind, knob};
 
 /// virt-launcher kills its guest so long after the guest's own grace period.
@@ -42,6 +42,8 @@ pub struct Kubelet {
     told: Value,
     /// Pods whose containers were lost with the power.
     lost: BTreeSet<String>,
+    /// The version of a pod over which its last request was sent: until the feed shows a newer one there is nothing new to say.
+    answered: BTreeMap<String, String>,
 }
 
 /// One request that the picture calls for.
@@ -49,6 +51,14 @@ pub struct Kubelet {
 enum Deed {
     Status { pod: Arc<Value>, status: Value },
     Delete { pod: Arc<Value> },
+}
+
+impl Deed {
+    fn pod(&self) -> &Arc<Value> {
+        match self {
+            Self::Status { pod, .. } | Self::Delete { pod } => pod,
+        }
+    }
 }
 
 impl Kubelet {
@@ -67,6 +77,7 @@ impl Kubelet {
             lease_at: Duration::ZERO,
             told: Value::Null,
             lost: BTreeSet::new(),
+            answered: BTreeMap::new(),
         }
     }
 
@@ -138,8 +149,12 @@ impl Kubelet {
             machine.adopted = true;
             deeds
         });
+        self.answered.retain(|pod_uid, _| objects.values().any(|pod| uid(pod) == pod_uid));
         for deed in deeds {
-            if !self.perform(&deed).await {
+            let pod = deed.pod().clone();
+            if self.perform(&deed).await {
+                self.answered.insert(uid(&pod).to_owned(), version(&pod).to_owned());
+            } else {
                 let again = self.timers.now() + self.pace.retry;
                 self.timers.reached(again);
             }
@@ -148,6 +163,9 @@ impl Kubelet {
 
     /// What one pod calls for.
     fn look(&mut self, machine: &mut Machine, pod: &Arc<Value>, host: &Host) -> Vec<Deed> {
+        if self.answered.get(uid(pod)).is_some_and(|known| known == version(pod)) {
+            return Vec::new();
+        }
         if ended(pod) {
             return if deleting(pod) { vec![Deed::Delete { pod: pod.clone() }] } else { Vec::new() };
         }
@@ -157,7 +175,9 @@ impl Kubelet {
             Some(containers) => {
                 let status = status(pod, containers, &timestamp(self.clock.now()), "192.0.2.1");
                 let mut deeds = Vec::new();
-                if !says(pod, &status) {
+                let opens = !is_true(pod, "Ready") && is_true(&json!({"status": status}), "Ready") && phase(pod) == "Running";
+                let shown = !opens || self.timers.due(&format!("ready/{}", uid(pod)), self.pace.ready);
+                if shown && !says(pod, &status) {
                     deeds.push(Deed::Status { pod: pod.clone(), status });
                 }
                 if containers != Containers::Running && deleting(pod) {
@@ -319,6 +339,10 @@ impl Kubelet {
             self.timers.reached(again);
         }
     }
+}
+
+fn version(pod: &Value) -> &str {
+    text(pod, "metadata.resourceVersion")
 }
 
 fn kill(launcher: &Launcher, node: &str, at: Duration, reason: &str) -> DirtyKill {

@@ -35,12 +35,17 @@ pub(super) fn lines(status: &Status, look: Look) -> Vec<String> {
         .max()
         .unwrap_or(0)
         .min(NAME);
+    let mut lines = vec![look.cut(&format!("{}: {}", status.state, status.says))];
+    for warning in &status.warnings {
+        let warning = look.cut(&format!("warning: {warning}"));
+        lines.push(look.paint(Tone::Bad.style(), &warning));
+    }
+    let room = room.saturating_sub(status.warnings.len()).max(1);
     let shown = if vms.len() > room {
         room - 1
     } else {
         vms.len()
     };
-    let mut lines = vec![look.cut(&format!("{}: {}", status.state, status.says))];
     lines.extend(vms[..shown].iter().map(|vm| row(vm, name, look)));
     if shown < vms.len() {
         lines.push(look.paint(Tone::Faint.style(), &rest(&vms[shown..])));

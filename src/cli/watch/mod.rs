@@ -61,7 +61,7 @@ pub async fn wait_for<D: Daemon>(
                     show(before.as_deref(), &status, screen)?;
                     if let Some(exit) = ended(&status) {
                         screen.settle(true);
-                        return finish(&status, exit, before.is_some(), screen);
+                        return finish(&status, exit);
                     }
                     before = Some(status);
                 }
@@ -118,40 +118,22 @@ fn show(before: Option<&Status>, now: &Status, screen: &mut Screen) -> Result<()
     Ok(())
 }
 
-/// The last lines, and the exit: what ended badly is told on stderr as any failure.
-fn finish(
-    status: &Status,
-    exit: Exit,
-    was_running: bool,
-    screen: &mut Screen,
-) -> Result<Exit, Failure> {
-    let told = progress::ending(status);
-    match exit {
-        Exit::Done | Exit::Cancelled => {
-            // The live display and the last change already said it, unless it was over at once.
-            if screen.look().terminal || !was_running {
-                for line in told {
-                    screen.line(&line)?;
-                }
-            }
-            Ok(exit)
-        }
-        Exit::Left => Err(Failure::new(
-            exit,
-            told.join("\n"),
+/// The exit. A good end was shown already; a bad one is told on stderr as any failure.
+fn finish(status: &Status, exit: Exit) -> Result<Exit, Failure> {
+    let told = || progress::ending(status).join("\n");
+    let (means, cure) = match exit {
+        Exit::Done | Exit::Cancelled => return Ok(exit),
+        Exit::Left => (
             "The VMs named above are still on this node.",
             "`vmdrain-agent status` shows the reasons; a new `vmdrain-agent trigger` tries again.",
-        )),
-        Exit::NoCluster => Err(Failure::new(
-            exit,
-            told.join("\n"),
+        ),
+        Exit::NoCluster => (
             "The VMs are where they were.",
             "Check the network and `cluster.kubeconfig` of the configuration.",
-        )),
-        Exit::Failed | Exit::Usage | Exit::Refused | Exit::NoDaemon | Exit::Detached => {
-            Err(Failure::new(exit, told.join("\n"), "", ""))
-        }
-    }
+        ),
+        Exit::Failed | Exit::Usage | Exit::Refused | Exit::NoDaemon | Exit::Detached => ("", ""),
+    };
+    Err(Failure::new(exit, told(), means, cure))
 }
 
 /// Ctrl-C: leave, unless it comes twice.
