@@ -162,7 +162,11 @@ impl Handler {
         }
         self.follow_departures(&here).await;
         for vmi in newest(here, coming).values() {
-            if self.written.get(uid(vmi)).is_some_and(|known| known == text(vmi, "metadata.resourceVersion")) {
+            if self
+                .written
+                .get(uid(vmi))
+                .is_some_and(|known| known == text(vmi, "metadata.resourceVersion"))
+            {
                 continue;
             }
             let shared = self.shared.clone();
@@ -453,7 +457,10 @@ impl Handler {
             self.timers.reached(again);
             return;
         }
-        self.written.insert(uid(old).to_owned(), text(old, "metadata.resourceVersion").to_owned());
+        self.written.insert(
+            uid(old).to_owned(),
+            text(old, "metadata.resourceVersion").to_owned(),
+        );
         if let Effect::Runs { namespace, pod } = write.then {
             self.shared.with(|machine| {
                 if let Some(launcher) = machine.of_pod(&namespace, &pod) {
