@@ -1,5 +1,10 @@
 //! The built binary as a user or a script meets it: exit codes, stdout, stderr. No bus, no cluster.
 
+#![allow(
+    clippy::expect_used,
+    reason = "a test that cannot start its program has failed"
+)]
+
 use assert_cmd::Command;
 use std::path::Path;
 
