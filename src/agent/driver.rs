@@ -216,7 +216,14 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             self.said.clone_from(&status.says);
             self.parts.host.status_line(&status.says);
         }
-        self.publish.send_replace(Arc::new(status));
+        // Who follows the status is woken by what changed, not by the passing of time.
+        self.publish.send_if_modified(|shown| {
+            let news = !shown.says_the_same(&status);
+            if news {
+                *shown = Arc::new(status);
+            }
+            news
+        });
     }
 
     fn act(&mut self, action: Action) {

@@ -42,6 +42,8 @@ pub struct Handler {
     pub(super) spans: BTreeMap<String, (u64, u64)>,
     /// Migrations that were handed over to this node as the source, by VMI uid: VMIM uids in order.
     pub(super) seen: BTreeMap<String, Vec<String>>,
+    /// The version of a VMI over which it was written last: until a feed shows a newer one there is nothing new to write.
+    written: BTreeMap<String, String>,
     random: SmallRng,
     beat_at: Duration,
     /// Starts of this process: boot count, and whether it ran at the last look.
@@ -92,6 +94,7 @@ impl Handler {
             timers: Timers::default(),
             spans: BTreeMap::new(),
             seen: BTreeMap::new(),
+            written: BTreeMap::new(),
             random: SmallRng::seed_from_u64(seed_of(seed, node)),
             beat_at: Duration::ZERO,
             started: (0, false),
@@ -159,6 +162,9 @@ impl Handler {
         }
         self.follow_departures(&here).await;
         for vmi in newest(here, coming).values() {
+            if self.written.get(uid(vmi)).is_some_and(|known| known == text(vmi, "metadata.resourceVersion")) {
+                continue;
+            }
             let shared = self.shared.clone();
             let write = shared.with(|machine| self.look(machine, vmi));
             if let Some(write) = write {
@@ -447,6 +453,7 @@ impl Handler {
             self.timers.reached(again);
             return;
         }
+        self.written.insert(uid(old).to_owned(), text(old, "metadata.resourceVersion").to_owned());
         if let Effect::Runs { namespace, pod } = write.then {
             self.shared.with(|machine| {
                 if let Some(launcher) = machine.of_pod(&namespace, &pod) {

@@ -109,8 +109,12 @@ fn one(pod: &Value, type_: &str, good: bool, reason: Option<&str>, now: &str) ->
         .filter(|old| old["status"] == status)
         .map_or(json!(now), |old| old["lastTransitionTime"].clone());
     let mut condition = json!({"type": type_, "status": status, "lastProbeTime": null, "lastTransitionTime": since});
-    // A strategic merge keeps an old reason unless it is taken away.
-    condition["reason"] = json!(reason);
+    match reason {
+        Some(reason) => condition["reason"] = json!(reason),
+        // A strategic merge keeps an old reason unless it is taken away.
+        None if self::condition(pod, type_).is_some_and(|old| !text(old, "reason").is_empty()) => condition["reason"] = Value::Null,
+        None => {}
+    }
     condition
 }
 

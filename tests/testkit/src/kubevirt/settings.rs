@@ -117,10 +117,10 @@ impl Default for Timings {
         let ms = Duration::from_millis;
         let s = Duration::from_secs;
         Self {
-            react: (ms(40), ms(110)),
+            react: (ms(70), ms(170)),
             look: s(5),
             look_by_priority: [s(1), s(3), s(5)],
-            wake: (ms(200), ms(800)),
+            wake: (ms(350), ms(800)),
             evacuation_look: s(5),
             backoff: s(20),
             unschedulable: s(300),

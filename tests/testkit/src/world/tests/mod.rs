@@ -1,6 +1,9 @@
 //! Does the simulated cluster do what real ones did?
 
 mod evacuation;
+mod evictions;
+mod failures;
+mod pacing;
 
 use std::time::Duration;
 

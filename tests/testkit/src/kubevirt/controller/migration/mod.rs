@@ -168,11 +168,11 @@ impl Migrations {
         waiting.retain(|vmim| phase(vmim) == "Pending");
         queue.shuffle(&mut waiting);
         waiting.sort_by_key(|vmim| std::cmp::Reverse(pending::priority(vmim)));
-        let (least, most) = self.api.settings().timings.wake;
-        let mut delays: Vec<_> = waiting.iter().map(|_| queue.between(least, most)).collect();
-        delays.sort_unstable();
-        for (vmim, delay) in waiting.iter().zip(delays) {
-            queue.instead(Key::of(VMIM, vmim), delay);
+        let timings = &self.api.settings().timings;
+        let mut delay = queue.between(timings.wake.0, timings.wake.1);
+        for vmim in waiting {
+            queue.instead(Key::of(VMIM, &vmim), delay);
+            delay += timings.react.0 / 2;
         }
     }
 
