@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::feed::Objects;
 use super::handler::{Effect, Handler, Write};
 use super::knobs::{Outcome, attempt_of, gibibytes, transfer_time};
 use super::machine::{Guest, Machine};
@@ -133,6 +134,7 @@ impl Handler {
         let Some(launcher) = machine.of_pod(&space, &pod).filter(|one| one.ends.is_none()) else { return };
         if !has(state, "targetNodeAddress") {
             if self.timers.due(&format!("prepare/{vmim}"), self.pace.prepare) {
+                launcher.receiving = true;
                 self.prepare(write);
             }
             return;
@@ -150,6 +152,19 @@ impl Handler {
             write.then = Effect::Runs { namespace: space, pod };
         } else if !flag(&write.vmi, "status.migrationState.targetNodeDomainDetected") && self.copied_for_detection(&vmim) {
             write.vmi["status"]["migrationState"]["targetNodeDomainDetected"] = json!(true);
+        }
+    }
+
+    /// Targets that were prepared and whose migration is over without them, unnoticed by this handler, end by themselves.
+    pub(super) fn drop_targets(&self, machine: &mut Machine, coming: &Objects) {
+        let at = self.timers.now() + self.pace.give_up;
+        for launcher in machine.launchers.values_mut().filter(|one| one.receiving && one.guest == Guest::Empty && one.ends.is_none()) {
+            let awaited = coming.get(&(launcher.namespace.clone(), launcher.vmi.clone())).is_some_and(|vmi| {
+                uid(vmi) == launcher.vmi_uid && text(vmi, "status.migrationState.targetPod") == launcher.pod
+            });
+            if !awaited {
+                launcher.ends = Some((at, 1));
+            }
         }
     }
 

@@ -25,7 +25,7 @@ use crate::kubernetes::{self, engine};
 use crate::kubevirt::{self, VirtApi};
 use invariants::{Recorder, Violation};
 pub use cluster::Cluster;
-pub use spec::{AttachmentSpec, Inventory, NodeSpec, PdbSpec, PodSpec, VmOwner, VmSpec};
+pub use spec::{AttachmentSpec, Inventory, NodeSpec, Pairs, PdbSpec, PodSpec, VmOwner, VmSpec};
 
 /// Reaction time of Kubernetes' own controllers.
 const KUBERNETES_REACTS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
