@@ -50,9 +50,12 @@ impl SimClock {
 
     /// Simulated time since the clock was made.
     pub fn elapsed(&self) -> Duration {
-        instant_now()
-            .saturating_duration_since(self.start)
-            .mul_f64(self.speed)
+        let real = instant_now().saturating_duration_since(self.start);
+        if self.is_real_time() {
+            real
+        } else {
+            real.mul_f64(self.speed)
+        }
     }
 
     /// The simulated date and time.
@@ -68,7 +71,10 @@ impl SimClock {
 
     /// Waits until [`elapsed`](Self::elapsed) has reached `elapsed`; returns at once when it has.
     pub async fn sleep_until(&self, elapsed: Duration) {
-        tokio::time::sleep_until(self.start + self.real(elapsed)).await;
+        match self.start.checked_add(self.real(elapsed)) {
+            Some(moment) => tokio::time::sleep_until(moment).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// How many simulated seconds pass in one real second.
@@ -76,9 +82,17 @@ impl SimClock {
         self.speed
     }
 
-    /// How long `simulated` really takes.
+    /// At speed 1 nothing is rounded.
+    fn is_real_time(&self) -> bool {
+        (self.speed - 1.0).abs() < f64::EPSILON
+    }
+
+    /// How long `simulated` really takes; at most [`Duration::MAX`].
     pub fn real(&self, simulated: Duration) -> Duration {
-        simulated.div_f64(self.speed)
+        if self.is_real_time() {
+            return simulated;
+        }
+        Duration::try_from_secs_f64(simulated.as_secs_f64() / self.speed).unwrap_or(Duration::MAX)
     }
 }
 

@@ -1,8 +1,11 @@
-//! testkit
+//! The simulated world that vmdrain-agent is tested against; never shipped.
 
+pub mod actors;
 pub mod api;
 pub mod clock;
-pub mod actors;
+pub mod host;
 pub mod kubernetes;
 pub mod kubevirt;
+pub mod logind;
+pub mod scenario;
 pub mod world;

@@ -17,6 +17,7 @@ pub mod kinds;
 pub mod log;
 pub mod openapi;
 pub mod patch;
+mod protobuf;
 pub mod rights;
 pub mod selectors;
 pub mod server;

@@ -3,6 +3,7 @@
 //! As a kubelet keeps them: the kubeconfig names files, a rotation replaces those files (by rename) and leaves the kubeconfig alone.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -120,13 +121,12 @@ impl Credentials {
 
     /// A token that nobody can guess: a fresh public key.
     fn new_token(&self, identity: Identity) -> anyhow::Result<String> {
-        let token: String = KeyPair::generate()?
-            .der_bytes()
-            .iter()
-            .skip(1)
-            .take(24)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let key = KeyPair::generate()?;
+        let mut token = String::new();
+        for byte in key.der_bytes().iter().skip(1).take(24) {
+            // Writing to a String cannot fail.
+            let _ = write!(token, "{byte:02x}");
+        }
         self.tokens().insert(token.clone(), identity);
         Ok(token)
     }

@@ -22,10 +22,12 @@ use serde_json::{Value, json};
 use super::admission::{Admission, SubresourceRequest};
 use super::answer::{self, Body};
 use super::call::Call;
+use super::discovery;
 use super::failure::Failure;
 use super::faults::{Broken, Effect, Faults, NEVER};
 use super::identity::Identity;
 use super::log::Log;
+use super::protobuf;
 use super::rights::Rights;
 use super::store::Store;
 use crate::clock::SimClock;
@@ -44,7 +46,7 @@ pub struct Server {
     /// What was asked.
     pub log: Log,
     /// Who may do what.
-    rights: RwLock<Rights>,
+    rights: RwLock<Arc<Rights>>,
 }
 
 /// One authorized request on its way to its handler.
@@ -78,12 +80,12 @@ impl Server {
             admission,
             faults: Faults::default(),
             log: Log::default(),
-            rights: RwLock::new(rights),
+            rights: RwLock::new(Arc::new(rights)),
         })
     }
 
     /// What the identities may do now.
-    pub fn rights(&self) -> Rights {
+    pub fn rights(&self) -> Arc<Rights> {
         self.rights
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -92,7 +94,7 @@ impl Server {
 
     /// Changes what the identities may do, from the next request on.
     pub fn set_rights(&self, rights: Rights) {
-        *self.rights.write().unwrap_or_else(PoisonError::into_inner) = rights;
+        *self.rights.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rights);
     }
 
     /// Forgets the history and sends 410 to every open watch.
@@ -127,7 +129,7 @@ impl Server {
             identity,
             text(header::USER_AGENT),
             &call,
-            serde_json::from_slice(&body).ok(),
+            read_json(&body).ok(),
         );
         if self.faults.is_down(now) {
             return Err(Broken::Refused);
@@ -226,10 +228,19 @@ impl Server {
             return review;
         }
         if call.kind().is_none() {
-            return Err(Failure::text(404, "404 page not found\n"));
+            return Err(if discovery::serves(&call.group, &call.version) {
+                Failure::no_such_path()
+            } else {
+                Failure::text(404, "404 page not found\n")
+            });
         }
         match (call.verb.as_str(), call.subresource.as_str()) {
             ("create", "eviction") if call.resource == "pods" => self.evict(context).await,
+            (_, "status") if !has_subresource(call, "status") => Err(Failure::not_found(
+                &call.group,
+                &call.resource,
+                &call.path_name,
+            )),
             (_, sub) if !has_subresource(call, sub) => Err(Failure::no_such_path()),
             ("get", _) => self.get(context),
             ("list", _) => self.list(context),
@@ -281,8 +292,11 @@ fn has_subresource(call: &Call, sub: &str) -> bool {
     }
 }
 
-/// Reads a JSON body; 400 with the decoder's complaint otherwise.
+/// Reads a JSON (or protobuf) body; 400 with the decoder's complaint otherwise.
 fn read_json(body: &[u8]) -> Result<Value, Failure> {
+    if protobuf::is_protobuf(body) {
+        return protobuf::decode(body);
+    }
     serde_json::from_slice(body)
         .map_err(|error| Failure::bad_request(format!("the object provided is unrecognized (must be of type JSON): couldn't get version/kind; json parse error: {error}")))
 }

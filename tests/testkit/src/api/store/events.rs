@@ -26,26 +26,18 @@ impl Store {
             text("namespace")
         };
         let now = self.stamp();
-        let same = self.list_shared("events").into_iter().find(|event| {
-            event["metadata"]["namespace"] == namespace
-                && event["involvedObject"]["uid"] == involved["metadata"]["uid"]
-                && event["involvedObject"]["name"] == involved["metadata"]["name"]
-                && event["type"] == type_
-                && event["reason"] == reason
-                && event["message"] == message
+        // The name says what the event is about, so that the same event is found again without a search.
+        let key = [text("uid"), text("name"), component, type_, reason, message];
+        let name = format!("{}.{:016x}", text("name"), fingerprint(&key));
+        let counted = self.update("events", namespace, &name, |event| {
+            event["count"] = json!(event["count"].as_i64().unwrap_or(1) + 1);
+            event["lastTimestamp"] = json!(now);
         });
-        if let Some(known) = same {
-            let name = known["metadata"]["name"].as_str().unwrap_or_default();
-            let counted = self.update("events", namespace, name, |event| {
-                event["count"] = json!(event["count"].as_i64().unwrap_or(1) + 1);
-                event["lastTimestamp"] = json!(now);
-            });
-            if counted.is_some() {
-                return;
-            }
+        if counted.is_some() {
+            return;
         }
         let event = json!({
-            "metadata": {"generateName": format!("{}.", text("name")), "namespace": namespace},
+            "metadata": {"name": name, "namespace": namespace},
             "involvedObject": {
                 "apiVersion": involved["apiVersion"], "kind": involved["kind"], "namespace": text("namespace"), "name": text("name"),
                 "uid": text("uid"), "resourceVersion": text("resourceVersion"),
@@ -54,7 +46,15 @@ impl Store {
             "firstTimestamp": now, "lastTimestamp": now, "eventTime": null,
             "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
         });
-        // The name is generated and free, so this cannot be refused.
+        // The name was free a moment ago; if somebody was faster, the event is there.
         let _ = self.create("events", event);
     }
+}
+
+/// FNV-1a over texts: the same on every run and every machine.
+fn fingerprint(texts: &[&str]) -> u64 {
+    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

@@ -1,0 +1,45 @@
+//! Commands that reach the driver from the bus or from a test, each with a way to answer.
+
+use crate::drain::status::Status;
+use crate::drain::trigger::{Refusal, Trigger};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// The answer to a command: an id or a sentence for people, or why not.
+pub type Answer = Result<String, Refusal>;
+
+/// A command.
+#[derive(Debug)]
+pub enum Command {
+    /// Start a drain; answers its id.
+    Trigger(Trigger, oneshot::Sender<Answer>),
+    /// Call it off.
+    Cancel {
+        /// Also delete the VMIMs of the VMs that we marked.
+        abort_migrations: bool,
+        /// The answer.
+        answer: oneshot::Sender<Answer>,
+    },
+    /// Give the node back.
+    Restore(oneshot::Sender<Answer>),
+    /// The status of this very moment: the published one tells times as of the last change.
+    Status(oneshot::Sender<Status>),
+}
+
+/// What a client of the driver holds: a queue for commands and the newest status.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    /// Commands, bounded.
+    pub commands: mpsc::Sender<Command>,
+    /// The newest status; every change of any field wakes the receiver.
+    pub status: watch::Receiver<Arc<Status>>,
+}
+
+impl Handle {
+    /// The status of now; `None` when the driver has ended.
+    pub async fn status_now(&self) -> Option<Status> {
+        let (answer, status) = oneshot::channel();
+        self.commands.send(Command::Status(answer)).await.ok()?;
+        status.await.ok()
+    }
+}

@@ -1,0 +1,329 @@
+//! The only loop: next event or timer → machine → actions. One task owns the machine.
+
+use super::command::{Answer, Command, Handle};
+use super::effects::carry_out;
+use super::ports::{Clock, Cluster, Host, HostEvent, RecordStore};
+use crate::drain::action::{Action, EffectId, HoldView, Input, Level, Notice, Outcome, Token};
+use crate::drain::machine::Machine;
+use crate::drain::policy::Policy;
+use crate::drain::status::Status;
+use crate::drain::world::Picture;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+/// Room for commands and host events: more than people and logind ever send at once.
+const QUEUE: usize = 64;
+
+/// What a driver is made of.
+#[derive(Debug)]
+pub struct Parts<C, H, S, K> {
+    /// The Kubernetes API.
+    pub cluster: Arc<C>,
+    /// logind and the hold.
+    pub host: Arc<H>,
+    /// The state file.
+    pub store: Arc<S>,
+    /// The clock.
+    pub clock: Arc<K>,
+}
+
+/// Makes a driver: the handle for commands and status, and the future that runs until `stop` is done
+/// (a termination of the service; the drain is left where it is and goes on after the next start).
+pub fn start<C: Cluster, H: Host, S: RecordStore, K: Clock>(
+    parts: Parts<C, H, S, K>,
+    policy: Policy,
+    seed: u64,
+    reload: watch::Receiver<Policy>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> (Handle, impl Future<Output = ()> + Send + 'static) {
+    let (commands, inbox) = mpsc::channel(QUEUE);
+    let now = parts.clock.now();
+    let request = policy.timing.request;
+    let (machine, warning) = match parts.store.load() {
+        Ok(Some(record)) => (Machine::resume(policy, seed, record, now), None),
+        Ok(None) => (Machine::new(policy, seed), None),
+        Err(why) => (Machine::new(policy, seed), Some(why)),
+    };
+    let (publish, status) = watch::channel(Arc::new(machine.status(now)));
+    let driver = Driver {
+        machine,
+        parts,
+        request,
+        effects: JoinSet::new(),
+        background: JoinSet::new(),
+        running: BTreeMap::new(),
+        pictures: None,
+        answers: BTreeMap::new(),
+        next_token: 0,
+        publish,
+        said: String::new(),
+    };
+    let handle = Handle { commands, status };
+    (handle, driver.run(inbox, reload, warning, stop))
+}
+
+struct Driver<C, H, S, K> {
+    machine: Machine,
+    parts: Parts<C, H, S, K>,
+    request: Duration,
+    effects: JoinSet<Done>,
+    /// Events nobody waits for.
+    background: JoinSet<()>,
+    /// Which task carries which effect, so that a panic in one of them still ends it.
+    running: BTreeMap<tokio::task::Id, EffectId>,
+    pictures: Option<watch::Receiver<Picture>>,
+    answers: BTreeMap<Token, oneshot::Sender<Answer>>,
+    next_token: u64,
+    publish: watch::Sender<Arc<Status>>,
+    said: String,
+}
+
+/// What a task brings back.
+enum Done {
+    Effect(EffectId, Outcome),
+    HostStarted(Result<HoldView, String>),
+}
+
+impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
+    async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Command>,
+        mut reload: watch::Receiver<Policy>,
+        warning: Option<String>,
+        stop: impl Future<Output = ()> + Send,
+    ) {
+        if let Some(why) = warning {
+            tracing::warn!(reason = "StateFileSetAside", "{why}");
+        }
+        let (to_us, mut host_events) = mpsc::channel(QUEUE);
+        let host = Arc::clone(&self.parts.host);
+        self.effects
+            .spawn(async move { Done::HostStarted(host.start(to_us).await) });
+        self.machine.handle_timeout(self.parts.clock.now());
+        self.settle();
+        tokio::pin!(stop);
+        loop {
+            let timer = self.machine.poll_timeout();
+            let clock = Arc::clone(&self.parts.clock);
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                Some(event) = host_events.recv() => self.host_event(event),
+                Some(done) = self.effects.join_next_with_id() => self.effect_done(done),
+                Some(command) = inbox.recv() => self.command(command),
+                Ok(()) = reload.changed() => {
+                    let policy = reload.borrow_and_update().clone();
+                    self.request = policy.timing.request;
+                    self.machine.set_policy(policy);
+                }
+                Some(picture) = next_picture(&mut self.pictures) => self.input(Input::Picture(Box::new(picture))),
+                () = wait(timer.map(|(when, _)| when), &*clock) => {
+                    self.machine.handle_timeout(self.parts.clock.now());
+                }
+                Some(_) = self.background.join_next() => {}
+            }
+            self.settle();
+        }
+        self.parts.cluster.unwatch();
+    }
+
+    fn input(&mut self, input: Input) {
+        let now = self.parts.clock.now();
+        self.machine.handle(input, now);
+    }
+
+    fn host_event(&mut self, event: HostEvent) {
+        match event {
+            HostEvent::Shutdown(shutdown) => self.input(Input::Shutdown(shutdown)),
+            HostEvent::ShutdownVanished { why } => self.input(Input::ShutdownVanished { why }),
+            HostEvent::Hold(hold) => self.input(Input::Hold(hold)),
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        self.next_token += 1;
+        let token = Token(self.next_token);
+        let (input, answer) = match command {
+            Command::Trigger(trigger, answer) => (Input::Trigger(token, trigger), answer),
+            Command::Cancel {
+                abort_migrations,
+                answer,
+            } => (
+                Input::Cancel {
+                    token,
+                    abort_migrations,
+                },
+                answer,
+            ),
+            Command::Restore(answer) => (Input::Restore(token), answer),
+            Command::Status(answer) => {
+                let _ = answer.send(self.machine.status(self.parts.clock.now()));
+                return;
+            }
+        };
+        self.answers.insert(token, answer);
+        self.input(input);
+    }
+
+    fn effect_done(&mut self, done: Result<(tokio::task::Id, Done), tokio::task::JoinError>) {
+        match done {
+            Ok((task, Done::Effect(id, outcome))) => {
+                self.running.remove(&task);
+                self.input(Input::Done(id, outcome));
+            }
+            Ok((_, Done::HostStarted(result))) => self.host_started(result),
+            Err(error) => {
+                // A panic in an effect must not end the hold: it counts as a failed request.
+                tracing::error!(reason = "EffectPanicked", "an effect panicked: {error}");
+                let Some(id) = self.running.remove(&error.id()) else {
+                    return;
+                };
+                if let Some(outcome) = self
+                    .machine
+                    .failed_outcome(id, "internal error in the agent")
+                {
+                    self.input(Input::Done(id, outcome));
+                }
+            }
+        }
+    }
+
+    fn host_started(&mut self, result: Result<HoldView, String>) {
+        let hold = result.unwrap_or_else(|why| {
+            tracing::error!(reason = "HoldMissing", "no hold on the host: {why}");
+            HoldView {
+                held: false,
+                limit: None,
+                trouble: why,
+            }
+        });
+        self.input(Input::Hold(hold));
+        self.input(Input::HostReady);
+    }
+
+    /// Carries out everything the machine wants, then shows where it stands.
+    fn settle(&mut self) {
+        while let Some(action) = self.machine.poll_action() {
+            self.act(action);
+        }
+        let now = self.parts.clock.now();
+        let status = self.machine.status(now);
+        if status.says != self.said {
+            self.said.clone_from(&status.says);
+            self.parts.host.status_line(&status.says);
+        }
+        self.publish.send_replace(Arc::new(status));
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Watch => self.pictures = Some(self.parts.cluster.watch()),
+            Action::Unwatch => {
+                self.pictures = None;
+                self.parts.cluster.unwatch();
+            }
+            Action::Persist(record) => self.note(self.parts.store.save(&record)),
+            Action::ForgetRecord => self.note(self.parts.store.forget()),
+            Action::Answer(token, answer) => {
+                if let Some(waiting) = self.answers.remove(&token) {
+                    // The asker may have gone away meanwhile; the command was carried out all the same.
+                    let _ = waiting.send(answer);
+                }
+            }
+            Action::Tell(notice) => self.tell(notice),
+            other => {
+                if let Some((id, work)) =
+                    carry_out(other, &self.parts.cluster, &self.parts.host, self.request)
+                {
+                    let task = self
+                        .effects
+                        .spawn(async move { Done::Effect(id, work.await) });
+                    self.running.insert(task.id(), id);
+                }
+            }
+        }
+    }
+
+    fn note(&self, result: Result<(), String>) {
+        if let Err(why) = result {
+            tracing::error!(
+                reason = "StateFileNotWritten",
+                "{why}; after a crash the agent could not tell its own marks"
+            );
+        }
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        let drain = self.machine.drain_id().unwrap_or_default().to_owned();
+        let vm = notice
+            .vm
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let phase = self.machine.phase().name();
+        let (reason, text) = (notice.reason, &notice.text);
+        match notice.level {
+            Level::Info => {
+                tracing::info!(
+                    vmdrain_drain_id = drain,
+                    vmdrain_vmi = vm,
+                    vmdrain_phase = phase,
+                    vmdrain_reason = reason,
+                    "{text}"
+                );
+            }
+            Level::Warn => {
+                tracing::warn!(
+                    vmdrain_drain_id = drain,
+                    vmdrain_vmi = vm,
+                    vmdrain_phase = phase,
+                    vmdrain_reason = reason,
+                    "{text}"
+                );
+            }
+            Level::Error => {
+                tracing::error!(
+                    vmdrain_drain_id = drain,
+                    vmdrain_vmi = vm,
+                    vmdrain_phase = phase,
+                    vmdrain_reason = reason,
+                    "{text}"
+                );
+            }
+        }
+        if notice.event {
+            let cluster = Arc::clone(&self.parts.cluster);
+            let limit = self.request / 2;
+            self.background.spawn(async move {
+                if let Ok(Err(fault)) = tokio::time::timeout(limit, cluster.event(&notice)).await {
+                    tracing::debug!("event not written: {}", fault.text);
+                }
+            });
+        }
+    }
+}
+
+async fn next_picture(pictures: &mut Option<watch::Receiver<Picture>>) -> Option<Picture> {
+    match pictures {
+        Some(channel) => {
+            if channel.changed().await.is_err() {
+                // The watches have ended; only a new `Watch` brings pictures again.
+                *pictures = None;
+                return None;
+            }
+            Some(channel.borrow_and_update().clone())
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn wait<K: Clock>(when: Option<crate::drain::time::Mono>, clock: &K) {
+    match when {
+        Some(when) => clock.sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}

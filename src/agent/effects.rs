@@ -1,0 +1,124 @@
+//! Carries out one action of the core, with a time limit, and answers with its outcome. Never decides.
+
+use super::ports::{Cluster, Host};
+use crate::drain::action::{Action, EffectId, Fault, FaultClass, Outcome};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An action that takes time, as a future; `None` for one that the driver does itself.
+pub(super) fn carry_out<C: Cluster, H: Host>(
+    action: Action,
+    cluster: &Arc<C>,
+    host: &Arc<H>,
+    request: Duration,
+) -> Option<(
+    EffectId,
+    std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>,
+)> {
+    let (cluster, host) = (Arc::clone(cluster), Arc::clone(host));
+    // The API server itself waits 10 s for virt-api: a little more, so that its answer wins.
+    let limit = request.mul_f64(1.25);
+    Some(match action {
+        Action::ReadNode(id) => (
+            id,
+            Box::pin(async move { Outcome::Node(within(limit, cluster.read_node()).await) }),
+        ),
+        Action::Cordon {
+            id,
+            resource_version,
+            note,
+        } => (
+            id,
+            Box::pin(async move {
+                Outcome::Node(within(limit, cluster.cordon(&resource_version, note.as_ref())).await)
+            }),
+        ),
+        Action::Uncordon {
+            id,
+            resource_version,
+        } => (
+            id,
+            Box::pin(async move {
+                Outcome::Node(within(limit, cluster.uncordon(&resource_version)).await)
+            }),
+        ),
+        Action::Evict { id, pod, dry_run } => (
+            id,
+            Box::pin(
+                async move { Outcome::Reply(within(limit, cluster.evict(&pod, dry_run)).await) },
+            ),
+        ),
+        Action::Confirm(id) => (
+            id,
+            Box::pin(async move { Outcome::Fresh(within(limit * 2, cluster.confirm()).await) }),
+        ),
+        Action::CancelEvacuation { id, vmi } => (
+            id,
+            Box::pin(async move {
+                Outcome::Reply(within(limit, cluster.cancel_evacuation(&vmi)).await)
+            }),
+        ),
+        Action::DeleteMigration { id, migration } => (
+            id,
+            Box::pin(async move {
+                Outcome::Reply(within(limit, cluster.delete_migration(&migration)).await)
+            }),
+        ),
+        Action::Release(id) => (
+            id,
+            Box::pin(async move { Outcome::Hold(within_text(limit, host.release()).await) }),
+        ),
+        Action::TakeHold(id) => (
+            id,
+            Box::pin(async move { Outcome::Hold(within_text(limit, host.take_hold()).await) }),
+        ),
+        Action::AskLogind { id, then } => (
+            id,
+            Box::pin(async move {
+                // Polkit and a busy logind may take their time; its own limit is 25 s.
+                let answer =
+                    tokio::time::timeout(limit.max(Duration::from_secs(30)), host.ask_logind(then))
+                        .await;
+                Outcome::Logind(answer.unwrap_or_else(|_| {
+                    crate::drain::action::LogindAnswer::Failed(
+                        "logind did not answer in time".into(),
+                    )
+                }))
+            }),
+        ),
+        Action::Watch
+        | Action::Unwatch
+        | Action::Persist(_)
+        | Action::ForgetRecord
+        | Action::Answer(..)
+        | Action::Tell(_) => return None,
+    })
+}
+
+async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(Fault {
+            class: FaultClass::Transient,
+            text: format!("no answer within {:.1} s", limit.as_secs_f64()),
+        })
+    })
+}
+
+async fn within_text<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    let late = || {
+        Err(format!(
+            "logind did not answer within {:.1} s",
+            limit.as_secs_f64()
+        ))
+    };
+    tokio::time::timeout(limit, work)
+        .await
+        .unwrap_or_else(|_| late())
+}

@@ -1,0 +1,105 @@
+//! What the driver needs from the world, as traits: the adapters implement them, tests replace them.
+
+use crate::drain::action::{Fault, HoldView, LogindAnswer, Notice};
+use crate::drain::answer::Reply;
+use crate::drain::record::Record;
+use crate::drain::time::Mono;
+use crate::drain::trigger::{Shutdown, Then};
+use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
+use std::future::Future;
+use tokio::sync::{mpsc, watch};
+
+/// The Kubernetes API. Every method is one request (or one bundle of reads) without hidden retry;
+/// the driver puts a time limit around it.
+pub trait Cluster: Send + Sync + 'static {
+    /// Starts watching; pictures go to the returned channel, the newest wins. Dropping the
+    /// receiver (or calling [`Cluster::unwatch`]) ends all watches.
+    fn watch(&self) -> watch::Receiver<Picture>;
+    /// Ends all watches: no request is made afterwards.
+    fn unwatch(&self);
+    /// GET of the own Node.
+    fn read_node(&self) -> impl Future<Output = Result<NodeView, Fault>> + Send;
+    /// Merge patch: cordon, with our note when given.
+    fn cordon(
+        &self,
+        resource_version: &str,
+        note: Option<&CordonNote>,
+    ) -> impl Future<Output = Result<NodeView, Fault>> + Send;
+    /// Merge patch: uncordon and remove our note.
+    fn uncordon(
+        &self,
+        resource_version: &str,
+    ) -> impl Future<Output = Result<NodeView, Fault>> + Send;
+    /// POST of an eviction.
+    fn evict(
+        &self,
+        pod: &ObjectRef,
+        dry_run: bool,
+    ) -> impl Future<Output = Result<Reply, Fault>> + Send;
+    /// Fresh quorum lists.
+    fn confirm(&self) -> impl Future<Output = Result<Fresh, Fault>> + Send;
+    /// PUT evacuate/cancel for a VMI of this node.
+    fn cancel_evacuation(
+        &self,
+        vmi: &ObjectRef,
+    ) -> impl Future<Output = Result<Reply, Fault>> + Send;
+    /// DELETE of a VMIM.
+    fn delete_migration(
+        &self,
+        migration: &ObjectRef,
+    ) -> impl Future<Output = Result<Reply, Fault>> + Send;
+    /// A Kubernetes Event; best effort.
+    fn event(&self, notice: &Notice) -> impl Future<Output = Result<(), Fault>> + Send;
+}
+
+/// What the host tells the driver by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostEvent {
+    /// `PrepareForShutdown(true)` from the owner of `org.freedesktop.login1`, confirmed by the property;
+    /// also sent when the adapter starts late, inside somebody else's delay.
+    Shutdown(Shutdown),
+    /// A pending shutdown is no longer pending.
+    ShutdownVanished {
+        /// How it was noticed.
+        why: String,
+    },
+    /// The lock or the limit changed.
+    Hold(HoldView),
+}
+
+/// The host: logind and the delay lock. The adapter owns the file descriptor.
+pub trait Host: Send + Sync + 'static {
+    /// Connects, subscribes, takes the lock (or adopts one that was handed back), checks
+    /// `PreparingForShutdown`; from then on sends events and keeps the lock alive over restarts of
+    /// logind and of the bus.
+    fn start(
+        &self,
+        events: mpsc::Sender<HostEvent>,
+    ) -> impl Future<Output = Result<HoldView, String>> + Send;
+    /// Takes the lock again.
+    fn take_hold(&self) -> impl Future<Output = Result<HoldView, String>> + Send;
+    /// Closes our copy (and the fd store's) and checks with logind that it is gone.
+    fn release(&self) -> impl Future<Output = Result<HoldView, String>> + Send;
+    /// Asks logind to go down.
+    fn ask_logind(&self, then: Then) -> impl Future<Output = LogindAnswer> + Send;
+    /// `STATUS=` for `systemctl status`; nothing where there is no service manager.
+    fn status_line(&self, text: &str);
+}
+
+/// Where the record is kept.
+pub trait RecordStore: Send + Sync + 'static {
+    /// The record of the last run. A damaged file is set aside and reported as `Err` with a sentence.
+    fn load(&self) -> Result<Option<Record>, String>;
+    /// Atomic and durable.
+    fn save(&self, record: &Record) -> Result<(), String>;
+    /// Removes it.
+    fn forget(&self) -> Result<(), String>;
+}
+
+/// The only clock.
+pub trait Clock: Send + Sync + 'static {
+    /// Now, on `CLOCK_BOOTTIME`.
+    fn now(&self) -> Mono;
+    /// Sleeps until then.
+    fn sleep_until(&self, when: Mono) -> impl Future<Output = ()> + Send;
+}

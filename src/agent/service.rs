@@ -1,0 +1,269 @@
+//! The daemon and the drain without a daemon: the only place that knows every part.
+
+use super::command::Handle;
+use super::driver::{self, Parts};
+use crate::bus;
+use crate::cluster::{self, ConnectError, Connected, KubeCluster, Origin};
+use crate::config::{Live, Settings};
+use crate::drain::policy::Policy;
+use crate::host::{
+    self, BootClock, FileStore, Identity, Instance, Logind, Signal, Signals, notify,
+};
+use crate::telemetry::logging;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long to wait before the credentials are looked for again.
+const CREDENTIALS_AGAIN: Duration = Duration::from_secs(10);
+
+/// Why the agent cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// No way to the cluster.
+    #[error(transparent)]
+    Cluster(#[from] ConnectError),
+    /// Another agent runs, or the state directory cannot be used.
+    #[error("{0}")]
+    Host(String),
+}
+
+/// What the daemon is started with.
+#[derive(Debug)]
+pub struct Setup {
+    /// The configuration, which can be read again.
+    pub live: Live,
+    /// Address of the bus; `None`: the system bus.
+    pub bus: Option<String>,
+    /// Changes the log level.
+    pub level: Option<logging::Level>,
+}
+
+/// Runs the daemon until TERM or INT. A drain that is under way stays where it is and goes on after the
+/// next start: neither the hold nor the cordon is given up here.
+pub async fn run(mut setup: Setup) -> Result<(), RunError> {
+    let mut signals = Signals::install().map_err(RunError::Host)?;
+    let settings = setup.live.current().settings.clone();
+    let alone = alone(&settings)?;
+    let Some(Connected { cluster, node_name }) = connect_patiently(&settings, &mut signals).await?
+    else {
+        return Ok(());
+    };
+    let logind = logind(&settings, setup.bus.clone());
+    if let Some(fd) = notify::inherited_hold()
+        && let Err(why) = logind.adopt(fd)
+    {
+        tracing::warn!("{why}");
+    }
+    let (policies, reload) = watch::channel(policy(&settings, &node_name));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let parts = parts(&settings, cluster, logind);
+    let policy_now = policies.borrow().clone();
+    let (handle, driving) = driver::start(parts, policy_now, seed(), reload, async {
+        let _ = stopped.await;
+    });
+    let driving = tokio::spawn(driving);
+    let service = bus::Service::start(setup.bus.clone(), handle.clone(), settings.timing.host);
+    let ready = tokio::spawn(ready_when_held(handle.clone()));
+    let watchdog = tokio::spawn(watchdog(handle.clone()));
+    loop {
+        match signals.next().await {
+            Signal::Terminate | Signal::Interrupt => break,
+            Signal::Reload => reload_settings(&mut setup, &node_name, &policies),
+            Signal::Report => report(&handle).await,
+        }
+    }
+    notify::stopping();
+    drop(stop);
+    ready.abort();
+    watchdog.abort();
+    if let Err(error) = driving.await {
+        tracing::error!("the driver ended badly: {error}");
+    }
+    drop(service);
+    drop(alone);
+    Ok(())
+}
+
+/// A drain in this process, without a daemon.
+pub async fn standalone(
+    settings: &Settings,
+    bus: Option<String>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(Handle, impl Future<Output = ()> + Send + 'static), RunError> {
+    let alone = alone(settings).map_err(|why| {
+        RunError::Host(format!(
+            "{why}; leave off --standalone to ask the running daemon"
+        ))
+    })?;
+    let Connected { cluster, node_name } =
+        cluster::connect(cluster_options(settings), BootClock).await?;
+    let logind = logind(settings, bus);
+    let policy = policy(settings, &node_name);
+    let (policies, reload) = watch::channel(policy.clone());
+    let (handle, driving) = driver::start(
+        parts(settings, cluster, logind),
+        policy,
+        seed(),
+        reload,
+        stop,
+    );
+    let whole = async move {
+        driving.await;
+        drop((policies, alone));
+    };
+    Ok((handle, whole))
+}
+
+fn parts(
+    settings: &Settings,
+    cluster: KubeCluster<BootClock>,
+    logind: Logind,
+) -> Parts<KubeCluster<BootClock>, Logind, FileStore, BootClock> {
+    Parts {
+        cluster: Arc::new(cluster),
+        host: Arc::new(logind),
+        store: Arc::new(FileStore::new(&settings.host.state_dir)),
+        clock: Arc::new(BootClock),
+    }
+}
+
+/// A host that has not joined a cluster yet has no credentials: wait for them, and say so. `None`: asked to stop.
+async fn connect_patiently(
+    settings: &Settings,
+    signals: &mut Signals,
+) -> Result<Option<Connected<BootClock>>, RunError> {
+    let options = cluster_options(settings);
+    let mut told = String::new();
+    loop {
+        match cluster::connect(options.clone(), BootClock).await {
+            Ok(connected) => return Ok(Some(connected)),
+            Err(why) => {
+                let text = format!(
+                    "no way to the cluster yet, nothing protects the VMs of this host: {why}"
+                );
+                if told != text {
+                    tracing::warn!(vmdrain_reason = "NoCredentials", "{text}");
+                    notify::status(&text);
+                    notify::ready();
+                    told = text;
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(CREDENTIALS_AGAIN) => {}
+            signal = signals.next() => {
+                if matches!(signal, Signal::Terminate | Signal::Interrupt) {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+/// READY=1 only once logind lists our lock. Without it the service still starts, and says what is wrong.
+async fn ready_when_held(handle: Handle) {
+    let mut status = handle.status.clone();
+    let settled = status
+        .wait_for(|s| s.hold.held || !s.hold.trouble.is_empty())
+        .await
+        .is_ok();
+    if settled {
+        notify::ready();
+    }
+}
+
+/// The watchdog is fed through the driver: when its loop stands still, systemd restarts the service.
+async fn watchdog(handle: Handle) {
+    let Some(interval) = notify::watchdog_interval() else {
+        return;
+    };
+    while handle.status_now().await.is_some() {
+        notify::watchdog();
+        tokio::time::sleep(interval / 2).await;
+    }
+}
+
+async fn report(handle: &Handle) {
+    if let Some(status) = handle.status_now().await {
+        match serde_json::to_string(&status) {
+            Ok(json) => tracing::info!(vmdrain_reason = "Status", "{json}"),
+            Err(why) => tracing::error!("the status cannot be written: {why}"),
+        }
+    }
+}
+
+/// A bad reload keeps what is in force.
+fn reload_settings(setup: &mut Setup, node_name: &str, policies: &watch::Sender<Policy>) {
+    notify::reloading();
+    match setup.live.reload() {
+        Ok(changed) if changed.is_empty() => {
+            tracing::info!("configuration read again, nothing has changed")
+        }
+        Ok(changed) => {
+            let settings = setup.live.current().settings.clone();
+            policies.send_replace(policy(&settings, node_name));
+            if let Some(level) = &setup.level
+                && let Err(why) = level.set(&settings.log.level)
+            {
+                tracing::warn!("log.level: {why}");
+            }
+            tracing::info!("configuration read again, changed: {}", changed.join(", "));
+            let late: Vec<_> = changed
+                .iter()
+                .filter(|k| k.starts_with("cluster.") || k.starts_with("host."))
+                .collect();
+            if !late.is_empty() {
+                tracing::warn!("these keys take effect at the next start of the service: {late:?}");
+            }
+        }
+        Err(why) => {
+            tracing::error!("the new configuration is bad, the old one stays in force: {why}")
+        }
+    }
+    notify::ready();
+}
+
+fn alone(settings: &Settings) -> Result<Instance, RunError> {
+    let folder = &settings.host.state_dir;
+    std::fs::create_dir_all(folder).map_err(|e| {
+        RunError::Host(format!(
+            "cannot make the state directory {}: {e}",
+            folder.display()
+        ))
+    })?;
+    Instance::take(&folder.join("lock")).map_err(RunError::Host)
+}
+
+fn policy(settings: &Settings, node_name: &str) -> Policy {
+    let identity = Identity::read();
+    Policy {
+        machine_id: identity.machine_id,
+        system_uuid: identity.system_uuid,
+        boot_id: identity.boot_id,
+        ..settings.policy(node_name)
+    }
+}
+
+fn cluster_options(settings: &Settings) -> cluster::Options {
+    cluster::Options {
+        origin: Origin::from_setting(&settings.cluster.kubeconfig),
+        node_name: settings.cluster.node_name.clone(),
+        hostname: Identity::read().hostname,
+        timing: settings.timing.cluster,
+    }
+}
+
+fn logind(settings: &Settings, bus: Option<String>) -> Logind {
+    Logind::new(host::Options {
+        bus,
+        timing: settings.timing.host,
+        ..host::Options::default()
+    })
+}
+
+/// Jitter and drain ids only have to differ from one start to the next.
+fn seed() -> u64 {
+    host::clock::now().0 ^ (u64::from(std::process::id()) << 32)
+}

@@ -1,0 +1,253 @@
+//! What can be typed? Commands, options and their help.
+
+use crate::drain::policy::{OnDeadline, seconds};
+use crate::drain::trigger::{Then, Trigger};
+use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  vmdrain-agent status                       where the VMs of this host stand
+  vmdrain-agent reboot --reason 'new kernel' move the VMs away, then reboot
+  vmdrain-agent trigger --deadline 20m       move the VMs away, leave the host up
+  vmdrain-agent cancel                       call it off and give the node back
+
+Exit codes:
+  0 done, the node is empty       4 refused (the message says why)
+  1 failed                        5 cancelled
+  2 wrong command line            6 the daemon cannot be reached
+  3 ended with VMs left           7 the API server cannot be reached
+                                  130 interrupted; the drain goes on";
+
+/// The whole command line.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "vmdrain-agent",
+    version,
+    about = "Empties a KubeVirt host of virtual machines before the host goes down",
+    after_help = EXAMPLES,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub struct Args {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct Global {
+    /// Bus to use instead of the system bus, e.g. unix:path=/run/user/1000/bus
+    #[arg(
+        long,
+        global = true,
+        value_name = "ADDRESS",
+        help_heading = "Global options"
+    )]
+    pub bus: Option<String>,
+    /// Configuration: a file to read alone, or a directory that stands for /
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        alias = "root",
+        help_heading = "Global options"
+    )]
+    pub config: Option<PathBuf>,
+    /// One setting, above all files; can be repeated
+    #[arg(
+        long,
+        global = true,
+        value_name = "SECTION.KEY=VALUE",
+        help_heading = "Global options"
+    )]
+    pub set: Vec<String>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Run the daemon (what the systemd unit does)
+    Run,
+    /// Drain this node: cordon it and move its VMs away
+    #[command(after_help = "\
+Examples:
+  vmdrain-agent trigger                      drain; the node stays cordoned
+  vmdrain-agent trigger --then poweroff      the same, then power off
+  vmdrain-agent trigger --no-wait            start it and return; follow with `status -w`
+
+Progress is shown until the drain ends. Ctrl-C only stops watching; a second Ctrl-C within
+three seconds asks for a cancel.")]
+    Trigger {
+        /// What to do with the host afterwards; nothing: it stays up, drained and cordoned
+        #[arg(long, value_enum, value_name = "WHAT")]
+        then: Option<ThenArg>,
+        /// How to drain.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Drain this node, then reboot it
+    Reboot(How),
+    /// Drain this node, then power it off
+    Poweroff(How),
+    /// Drain this node, then halt it
+    Halt(How),
+    /// Drain this node, then boot the loaded kernel
+    Kexec(How),
+    /// Call the drain off: clear the marks, give the node back
+    #[command(after_help = "\
+KubeVirt before 1.7 cannot clear a mark; VMs that are already marked then still move. A shutdown
+that logind has announced cannot be called off this way.")]
+    Cancel {
+        /// Also stop the migrations that are under way
+        #[arg(long)]
+        abort_migrations: bool,
+    },
+    /// Uncordon this node, if the cordon is ours
+    Restore,
+    /// Show what happens on this node, to which VM and why
+    #[command(after_help = "\
+Examples:
+  vmdrain-agent status -w                    follow it
+  vmdrain-agent status -o json | jq .vms     for programs; docs/status.schema.json describes it")]
+    Status {
+        /// Go on showing it until Ctrl-C
+        #[arg(short, long)]
+        watch: bool,
+        /// How to show it; with -w, json is one line per change
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
+    /// Look at the configuration
+    Config {
+        /// What about it.
+        #[command(subcommand)]
+        what: ConfigCommand,
+    },
+    /// Print the completions of a shell
+    #[command(after_help = "\
+Example:
+  vmdrain-agent completions bash > /etc/bash_completion.d/vmdrain-agent")]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// How to drain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct How {
+    /// Why, for people: shown in status, journal and on the Node
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub reason: String,
+    /// How long it may take, e.g. 30m
+    #[arg(long, value_name = "DURATION", value_parser = deadline)]
+    pub deadline: Option<Duration>,
+    /// What happens when the deadline comes and VMs are left: proceed (let the host go)
+    #[arg(long, value_name = "POLICY", value_parser = on_deadline)]
+    pub on_deadline: Option<OnDeadline>,
+    /// Guests that cannot migrate may be shut down although the host stays up
+    #[arg(long)]
+    pub allow_guest_shutdown: bool,
+    /// The node stays cordoned after the boot
+    #[arg(long)]
+    pub keep_cordoned: bool,
+    /// Only start the drain
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Drain from this process, without a daemon
+    #[arg(long, conflicts_with = "no_wait")]
+    pub standalone: bool,
+}
+
+/// What about the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub enum ConfigCommand {
+    /// Print every setting with its origin, as a valid file
+    Show {
+        /// table is TOML with comments, json an array
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
+    /// Read all layers and tell what is wrong with them
+    Check,
+}
+
+/// How to show something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+/// [`Then`] as it is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ThenArg {
+    /// Power off
+    Poweroff,
+    /// Reboot
+    Reboot,
+    /// Halt
+    Halt,
+    /// Boot the loaded kernel
+    Kexec,
+    /// Restart user space only (systemd 254 and later)
+    SoftReboot,
+}
+
+impl From<ThenArg> for Then {
+    fn from(then: ThenArg) -> Self {
+        match then {
+            ThenArg::Poweroff => Self::Poweroff,
+            ThenArg::Reboot => Self::Reboot,
+            ThenArg::Halt => Self::Halt,
+            ThenArg::Kexec => Self::Kexec,
+            ThenArg::SoftReboot => Self::SoftReboot,
+        }
+    }
+}
+
+impl How {
+    /// The request that these options make, with what follows the drain.
+    pub fn trigger(&self, then: Option<Then>) -> Trigger {
+        Trigger {
+            then,
+            reason: self.reason.clone(),
+            deadline: self.deadline,
+            on_deadline: self.on_deadline,
+            allow_guest_shutdown: self.allow_guest_shutdown,
+            keep_cordoned: self.keep_cordoned,
+        }
+    }
+}
+
+fn deadline(text: &str) -> Result<Duration, String> {
+    match seconds::parse(text)? {
+        Duration::ZERO => Err("no VM can be moved in no time".into()),
+        span => Ok(span),
+    }
+}
+
+fn on_deadline(text: &str) -> Result<OnDeadline, String> {
+    match text {
+        "proceed" => Ok(OnDeadline::Proceed),
+        "shutdown-vms" | "hold" | "abort" => Err(
+            "not yet: this version can only proceed, that is let the host go and name every VM that is left".into(),
+        ),
+        _ => Err("the only policy of this version is proceed".into()),
+    }
+}

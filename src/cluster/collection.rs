@@ -1,0 +1,233 @@
+//! What is listed and watched, with which selectors, and which right is missing when that is refused.
+
+use super::client::Connection;
+use super::fault;
+use super::timing::Timing;
+use super::types::guard::Read;
+use super::types::{Guarded, Thin};
+use crate::drain::action::{Fault, FaultClass};
+use crate::drain::time::Mono;
+use kube::api::{ListParams, WatchParams};
+use serde::Deserialize;
+
+/// A kind of object, narrowed down to what concerns this node.
+#[derive(Clone, Debug)]
+pub(crate) struct Collection {
+    path: &'static str,
+    labels: Option<String>,
+    fields: Option<String>,
+    /// For sentences: `pods on node n1`.
+    pub(crate) what: String,
+    /// Nothing can be drained without it; the node's own kubelet may always see it.
+    pub(crate) vital: bool,
+}
+
+impl Collection {
+    fn new(path: &'static str, what: impl Into<String>) -> Self {
+        Self {
+            path,
+            labels: None,
+            fields: None,
+            what: what.into(),
+            vital: false,
+        }
+    }
+
+    /// The own Node: a name as field selector is the only way that a kubelet may watch it.
+    pub(crate) fn node(node: &str) -> Self {
+        Self {
+            fields: Some(format!("metadata.name={node}")),
+            vital: true,
+            ..Self::new("/api/v1/nodes", format!("node {node}"))
+        }
+    }
+
+    /// Launcher and hotplug pods. By `spec.nodeName`, because the label `kubevirt.io/nodeName` lies on migration targets.
+    pub(crate) fn pods(node: &str) -> Self {
+        Self {
+            labels: Some("kubevirt.io in (virt-launcher,hotplug-disk)".to_owned()),
+            fields: Some(format!("spec.nodeName={node}")),
+            vital: true,
+            ..Self::new("/api/v1/pods", format!("pods on node {node}"))
+        }
+    }
+
+    /// VMIs that run here.
+    pub(crate) fn vmis_here(node: &str) -> Self {
+        Self {
+            labels: Some(format!("kubevirt.io/nodeName={node}")),
+            ..Self::new(
+                "/apis/kubevirt.io/v1/virtualmachineinstances",
+                format!("virtualmachineinstances on node {node}"),
+            )
+        }
+    }
+
+    /// VMIs that are migrating to us.
+    pub(crate) fn vmis_coming(node: &str) -> Self {
+        Self {
+            labels: Some(format!("kubevirt.io/migrationTargetNodeName={node}")),
+            ..Self::new(
+                "/apis/kubevirt.io/v1/virtualmachineinstances",
+                format!("virtualmachineinstances on their way to node {node}"),
+            )
+        }
+    }
+
+    /// VMIMs of the whole cluster: the slots are counted over all of them.
+    pub(crate) fn migrations() -> Self {
+        Self::new(
+            "/apis/kubevirt.io/v1/virtualmachineinstancemigrations",
+            "virtualmachineinstancemigrations",
+        )
+    }
+
+    /// The KubeVirt objects; there is one.
+    pub(crate) fn kubevirts() -> Self {
+        Self::new("/apis/kubevirt.io/v1/kubevirts", "kubevirts")
+    }
+
+    /// Disruption budgets of all namespaces.
+    pub(crate) fn budgets() -> Self {
+        Self::new(
+            "/apis/policy/v1/poddisruptionbudgets",
+            "poddisruptionbudgets",
+        )
+    }
+
+    /// Opens a watch from this version on.
+    pub(crate) fn watch_request(
+        &self,
+        version: &str,
+        timing: &Timing,
+    ) -> Result<http::Request<Vec<u8>>, Fault> {
+        let params = WatchParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            timeout: Some(
+                u32::try_from(timing.watch.as_secs())
+                    .unwrap_or(290)
+                    .clamp(1, 294),
+            ),
+            bookmarks: true,
+            send_initial_events: false,
+        };
+        kube::core::Request::new(self.path)
+            .watch(&params, version)
+            .map_err(|error| {
+                fault::fault(FaultClass::Fatal, &self.watch_what(), &fault::plain(&error))
+            })
+    }
+
+    fn list_request(
+        &self,
+        page: u32,
+        more: Option<String>,
+    ) -> Result<http::Request<Vec<u8>>, Fault> {
+        let params = ListParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            limit: Some(page),
+            continue_token: more,
+            ..ListParams::default()
+        };
+        kube::core::Request::new(self.path)
+            .list(&params)
+            .map_err(|error| {
+                fault::fault(FaultClass::Fatal, &self.list_what(), &fault::plain(&error))
+            })
+    }
+
+    /// `list pods on node n1`.
+    pub(crate) fn list_what(&self) -> String {
+        format!("list {}", self.what)
+    }
+
+    /// `watch pods on node n1`.
+    pub(crate) fn watch_what(&self) -> String {
+        format!("watch {}", self.what)
+    }
+
+    /// The sentence for a 403: what is missing, and what cures it.
+    pub(crate) fn forbidden(&self, fault: &Fault) -> String {
+        if self.vital {
+            format!(
+                "{}. The kubelet of a node may do this for its own node: check `cluster.kubeconfig` and `cluster.node_name`",
+                fault.text
+            )
+        } else {
+            format!(
+                "no right to list and watch {}; the part `reads` of the RBAC manifest gives it to this node",
+                self.what
+            )
+        }
+    }
+}
+
+/// Everything that a list has brought.
+pub(crate) struct Listing<V> {
+    pub(crate) items: Vec<Guarded<V>>,
+    /// To watch from.
+    pub(crate) version: String,
+}
+
+#[derive(Deserialize)]
+#[serde(bound = "T: Deserialize<'de>")]
+struct Page<T> {
+    #[serde(default)]
+    metadata: PageMeta,
+    #[serde(
+        default = "Vec::new",
+        deserialize_with = "super::types::meta::nullable"
+    )]
+    items: Vec<T>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PageMeta {
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    more: Option<String>,
+}
+
+/// Lists everything, page by page, with a quorum read. The list is that of one moment: when the
+/// server has forgotten it half-way (410), it is read from the start again, once.
+pub(crate) async fn list<T: Thin>(
+    connection: &Connection,
+    collection: &Collection,
+    timing: &Timing,
+    now: Mono,
+) -> Result<Listing<T::View>, Fault> {
+    let what = collection.list_what();
+    let mut again = true;
+    let (mut items, mut more) = (Vec::new(), None);
+    loop {
+        let first = more.is_none();
+        let request = collection.list_request(timing.page, more.take())?;
+        let sent = connection.send(&what, now, request);
+        let answer = tokio::time::timeout(timing.request, sent)
+            .await
+            .unwrap_or_else(|_| Err(fault::timed_out(&what, timing.request.as_secs_f64())))?;
+        if answer.code == 410 && !first && again {
+            again = false;
+            items.clear();
+            continue;
+        }
+        if !answer.is_success() {
+            return Err(fault::from_reply(&what, &answer.reply()));
+        }
+        let page: Page<Read<T>> = serde_json::from_slice(&answer.body).map_err(|error| {
+            let why = format!("the server's answer cannot be read: {error}");
+            fault::fault(FaultClass::Transient, &what, &why)
+        })?;
+        items.extend(page.items.into_iter().map(|read| read.0));
+        more = page.metadata.more.filter(|token| !token.is_empty());
+        if more.is_none() {
+            return Ok(Listing {
+                items,
+                version: page.metadata.resource_version.unwrap_or_default(),
+            });
+        }
+    }
+}

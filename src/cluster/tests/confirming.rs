@@ -1,0 +1,123 @@
+//! Emptiness is confirmed by fresh lists.
+
+use super::fake::{Fake, Play, forbidden, launcher, listed, migration, status, vmi};
+use crate::agent::ports::Cluster;
+use crate::drain::action::FaultClass;
+use serde_json::json;
+
+#[tokio::test(start_paused = true)]
+async fn confirm_lists_everything_afresh_at_once() {
+    let fake = Fake::new();
+    let first = json!({"metadata": {"resourceVersion": "10", "continue": "more"}, "items": [launcher("a", "1")]});
+    fake.play(
+        "list pods",
+        [Play::Say(200, first), listed("10", [launcher("b", "2")])],
+    );
+    fake.play("list vmis here", [listed("10", [vmi("a", "1")])]);
+    fake.play(
+        "list vmis coming",
+        [listed("10", [vmi("a", "1"), vmi("c", "1")])],
+    );
+    fake.play(
+        "list migrations",
+        [listed("10", [migration("a", "Succeeded")])],
+    );
+    let fresh = fake.cluster().confirm().await.unwrap();
+    assert_eq!(fresh.pods.len(), 2, "both pages");
+    let names: Vec<String> = fresh
+        .vmis
+        .unwrap()
+        .into_iter()
+        .map(|vmi| vmi.vmi.name)
+        .collect();
+    assert_eq!(names, ["a", "c"], "each once");
+    assert_eq!(fresh.migrations.unwrap().len(), 1);
+    assert!(fresh.malformed.is_empty());
+    let asked = fake.asked();
+    assert_eq!(asked.len(), 5);
+    assert!(fake.asked_for("list pods")[1].uri.contains("continue=more"));
+    assert!(
+        asked
+            .iter()
+            .all(|asked| asked.at.0 == 0 && !asked.uri.contains("resourceVersion="))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn confirm_in_the_base_tier_and_without_kubevirt() {
+    let fake = Fake::new();
+    fake.play("list vmis here", [forbidden()]);
+    fake.play("list vmis coming", [forbidden()]);
+    fake.play("list migrations", [Play::Text(404, "404 page not found")]);
+    let fresh = fake.cluster().confirm().await.unwrap();
+    assert_eq!((fresh.vmis, fresh.migrations), (None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn confirm_believes_nothing_when_a_list_fails() {
+    for key in [
+        "list pods",
+        "list vmis here",
+        "list vmis coming",
+        "list migrations",
+    ] {
+        let fake = Fake::new();
+        fake.play(
+            key,
+            [Play::Say(500, status(500, "InternalError", "etcd is away"))],
+        );
+        let fault = fake.cluster().confirm().await.unwrap_err();
+        assert_eq!(fault.class, FaultClass::Transient, "{key}");
+        assert!(fault.text.ends_with("etcd is away (500)"));
+    }
+    // Pods must be readable.
+    let fake = Fake::new();
+    fake.play("list pods", [forbidden()]);
+    assert_eq!(
+        fake.cluster().confirm().await.unwrap_err().class,
+        FaultClass::Denied
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn confirm_reports_unreadable_objects_that_may_be_ours() {
+    let fake = Fake::new();
+    let mut bad_pod = launcher("x", "1");
+    bad_pod["status"]["phase"] = json!([]);
+    fake.play("list pods", [listed("10", [launcher("a", "1"), bad_pod])]);
+    let bad_migration = |name: &str| {
+        let mut bad = migration(name, "Running");
+        bad["status"] = json!("running");
+        bad
+    };
+    let elsewhere = bad_migration("of-another-node");
+    fake.play(
+        "list migrations",
+        [listed("10", [bad_migration("a"), elsewhere])],
+    );
+    let fresh = fake.cluster().confirm().await.unwrap();
+    let named: Vec<&str> = fresh
+        .malformed
+        .iter()
+        .map(|bad| bad.object.as_str())
+        .collect();
+    assert_eq!(
+        named,
+        ["vms/virt-launcher-x-abcde", "vms/kubevirt-evacuation-a"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_expires_between_its_pages_is_read_again() {
+    let fake = Fake::new();
+    let first = json!({"metadata": {"resourceVersion": "10", "continue": "more"}, "items": [launcher("a", "1")]});
+    let expired = Play::Say(
+        410,
+        status(410, "Expired", "the provided continue parameter is too old"),
+    );
+    let again = listed("20", [launcher("c", "11")]);
+    fake.play("list pods", [Play::Say(200, first), expired, again]);
+    let fresh = fake.cluster().confirm().await.unwrap();
+    assert_eq!(fresh.pods.len(), 1);
+    assert_eq!(fresh.pods[0].vm.name, "c");
+}

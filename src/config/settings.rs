@@ -1,0 +1,251 @@
+//! The validated settings: what each key is, its default and its range.
+//!
+//! The field names are the keys of the files. `docs/configuration.md` describes each; a test compares
+//! the two. A key appears here when something reads it, not before.
+
+use super::keys;
+use super::values::{auto_rate, auto_span, span};
+use crate::drain::policy::{Consent, OnDeadline, OnForeignUncordon, Pacing, Timing};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// All settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// How the cluster is reached.
+    pub cluster: Cluster,
+    /// How a drain goes.
+    pub drain: Drain,
+    /// What happens to a VM.
+    pub policy: VmPolicy,
+    /// What the estimates start from.
+    pub budget: Budget,
+    /// This host.
+    pub host: Host,
+    /// The journal.
+    pub log: Log,
+    /// Time constants; nobody should have to touch them.
+    pub timing: Constants,
+}
+
+/// `[cluster]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    /// `auto` (the kubelet's own and the usual places), `in-cluster`, or an absolute path.
+    pub kubeconfig: String,
+    /// Name of the own Node; empty: from the certificate, else the host name.
+    pub node_name: String,
+    /// Time limit of one request to the API server.
+    #[serde(with = "span")]
+    pub request_timeout: Duration,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            kubeconfig: "auto".into(),
+            node_name: String::new(),
+            request_timeout: Timing::default().request,
+        }
+    }
+}
+
+/// What is drained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// The launcher pods of virtual machines and nothing else.
+    #[default]
+    Vms,
+}
+
+/// `[drain]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Drain {
+    /// When migrating VMs are evicted.
+    pub pacing: Pacing,
+    /// What is drained.
+    pub scope: Scope,
+    /// How long a drain may take; `None` (`auto`): logind's limit less the margin, and
+    /// `timing.default_deadline` where logind is not waiting.
+    #[serde(with = "auto_span")]
+    pub deadline: Option<Duration>,
+    /// What happens then.
+    pub on_deadline: OnDeadline,
+    /// Whether guests may be shut down.
+    pub allow_guest_shutdown: Consent,
+    /// Answer to somebody else's uncordon in mid-drain.
+    pub on_foreign_uncordon: OnForeignUncordon,
+    /// How long an API server that does not answer is waited for.
+    #[serde(with = "span")]
+    pub api_unreachable_timeout: Duration,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self {
+            pacing: Pacing::default(),
+            scope: Scope::default(),
+            deadline: None,
+            on_deadline: OnDeadline::default(),
+            allow_guest_shutdown: Consent::default(),
+            on_foreign_uncordon: OnForeignUncordon::default(),
+            api_unreachable_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+/// What a drain does with a VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// What KubeVirt makes of an eviction: a live migration wherever the VM allows it.
+    #[default]
+    Migrate,
+}
+
+/// `[policy]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VmPolicy {
+    /// For every VM that says nothing itself.
+    pub default: Way,
+}
+
+/// `[budget]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Budget {
+    /// Bytes per second of a live migration; `None` (`auto`): [`Budget::AUTO_RATE`].
+    #[serde(with = "auto_rate")]
+    pub migration_rate: Option<u64>,
+    /// Kept free between our deadline and logind's limit.
+    #[serde(with = "span")]
+    pub margin: Duration,
+}
+
+impl Budget {
+    /// What `auto` stands for as long as nothing has been measured: 1 GiB/s.
+    pub const AUTO_RATE: u64 = 1 << 30;
+
+    /// The rate to reckon with, in bytes per second.
+    pub fn rate(&self) -> u64 {
+        self.migration_rate.unwrap_or(Self::AUTO_RATE)
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            migration_rate: None,
+            margin: Duration::from_secs(30),
+        }
+    }
+}
+
+/// `[host]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Host {
+    /// Where the record of the running drain is kept.
+    pub state_dir: PathBuf,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            state_dir: "/var/lib/vmdrain-agent".into(),
+        }
+    }
+}
+
+/// `[log]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// `error`, `warn`, `info`, `debug`, `trace` for our own messages, or a filter in tracing's form.
+    pub level: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            level: "info".into(),
+        }
+    }
+}
+
+/// `[timing]`: the constants of the core, and of each adapter in a table of its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Constants {
+    /// The core's.
+    #[serde(flatten)]
+    pub core: Timing,
+    /// `[timing.cluster]`: the Kubernetes adapter's.
+    pub cluster: crate::cluster::Timing,
+    /// `[timing.host]`: the host adapter's.
+    pub host: crate::host::Timing,
+}
+
+/// Waits that may be left out; any other duration or count of zero makes no sense.
+const MAY_BE_ZERO: [&str; 3] = ["budget.margin", "timing.linger", "timing.queue_patience"];
+
+impl Settings {
+    /// What is out of range, as pairs of key and sentence.
+    pub(super) fn faults(&self) -> Vec<(String, String)> {
+        let mut faults = Vec::new();
+        let mut fault = |key: &str, what: &str| faults.push((key.to_owned(), what.to_owned()));
+        if !["auto", "in-cluster"].contains(&self.cluster.kubeconfig.as_str())
+            && !self.cluster.kubeconfig.starts_with('/')
+        {
+            fault(
+                "cluster.kubeconfig",
+                "is neither \"auto\" nor \"in-cluster\" nor an absolute path",
+            );
+        }
+        if !self.cluster.node_name.is_empty() && !is_node_name(&self.cluster.node_name) {
+            fault(
+                "cluster.node_name",
+                "is not the name of a Node (lower-case letters, digits, '-' and '.', at most 253)",
+            );
+        }
+        if !self.host.state_dir.is_absolute() {
+            fault("host.state_dir", "is not an absolute path");
+        }
+        if let Err(why) = crate::telemetry::logging::filter(&self.log.level) {
+            fault("log.level", &why);
+        }
+        for (key, value) in keys::leaves(&self.tree()) {
+            let zero = value == "0s" || value == 0;
+            if zero && !MAY_BE_ZERO.contains(&key.as_str()) {
+                fault(&key, "is zero, which would be a loop without a pause");
+            }
+        }
+        let timing = &self.timing.core;
+        if timing.retry_first > timing.retry_most {
+            fault("timing.retry_first", "is longer than timing.retry_most");
+        }
+        if timing.refused_first > timing.refused_most {
+            fault("timing.refused_first", "is longer than timing.refused_most");
+        }
+        faults
+    }
+}
+
+/// RFC 1123 subdomain, which is what the API server demands of the name of a Node.
+fn is_node_name(name: &str) -> bool {
+    name.len() <= 253
+        && name.split('.').all(|label| {
+            !label.is_empty()
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        })
+}

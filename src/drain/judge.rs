@@ -1,0 +1,386 @@
+//! The verdict on one VM, from the newest picture: pure, level-triggered, without memory of events.
+
+use super::answer::Answer;
+use super::policy::Timing;
+use super::time::Mono;
+use super::track::Track;
+use super::verdict::{Blocked, Ignore, Lane, Verdict, Wait};
+use super::world::{
+    MigrationPhase, MigrationView, PdbView, Picture, PodKind, PodView, Strategy, VmiPhase, VmiView,
+};
+
+/// Everything about one VM that a verdict needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    /// Its launcher pod here, if there is one.
+    pub pod: Option<&'a PodView>,
+    /// Its VMI, where VMIs can be seen and this one is there.
+    pub vmi: Option<&'a VmiView>,
+    /// VMIs can be seen at all.
+    pub vmis_seen: bool,
+    /// Its VMI is there but could not be read.
+    pub vmi_malformed: bool,
+    /// Its VMIMs, oldest first.
+    pub migrations: &'a [&'a MigrationView],
+    /// What we remember of it.
+    pub track: &'a Track,
+}
+
+/// What the verdict needs besides the VM itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Our node.
+    pub node: &'a str,
+    /// Eviction strategy of VMIs that have none.
+    pub strategy: Strategy,
+    /// Guests may be shut down: `Ok`, or why not.
+    pub consent: Result<(), Consentless>,
+    /// Budgets, where they can be read.
+    pub pdbs: &'a [PdbView],
+    /// Time constants.
+    pub timing: &'a Timing,
+    /// Now.
+    pub now: Mono,
+}
+
+/// Why guests may not be shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consentless {
+    /// The host stays up and nobody asked for it.
+    NotAsked,
+    /// The configuration says never.
+    Never,
+}
+
+/// The verdict.
+pub fn verdict(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
+    let Some(pod) = case.pod else {
+        return without_pod(case, frame);
+    };
+    match pod.kind {
+        PodKind::Hotplug => return Verdict::Ignore(Ignore::Hotplug),
+        PodKind::Provisioning => return Verdict::Ignore(Ignore::Provisioning),
+        PodKind::Launcher => {}
+    }
+    if pod.is_empty_of_guest() {
+        return Verdict::Gone;
+    }
+    if pod.deleting || case.track.granted.is_some() {
+        return Verdict::Wait(Wait::ShuttingDown);
+    }
+    if case.track.in_flight.is_some() {
+        return Verdict::Wait(Wait::Asking);
+    }
+    match (case.vmi, case.vmis_seen && !case.vmi_malformed) {
+        (Some(vmi), _) => with_vmi(case, vmi, frame),
+        (None, true) => vmi_not_here(case, frame),
+        (None, false) => base_tier(case, pod, frame),
+    }
+}
+
+/// A VMI says it is here, its pod was not seen (the pod list is behind).
+fn without_pod(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
+    match case.vmi {
+        Some(vmi) if vmi.is_final() => Verdict::Gone,
+        Some(vmi) if vmi.node != frame.node => Verdict::Wait(Wait::Arriving {
+            from: vmi.node.clone(),
+        }),
+        Some(_) => Verdict::Wait(Wait::PodUnseen),
+        None => Verdict::Gone,
+    }
+}
+
+/// VMIs can be seen, and this pod's is not among those of our node: it has left, or it is gone, or the
+/// list is behind.
+fn vmi_not_here(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
+    if case.track.seen_here || case.track.moved_to.is_some() {
+        return Verdict::Wait(Wait::LeftOver);
+    }
+    if frame.now.since(case.track.first_seen) < frame.timing.retry_first {
+        return Verdict::Wait(Wait::VmiUnseen);
+    }
+    match asked(case, frame) {
+        Verdict::Wait(Wait::MigratingUnseen) => Verdict::Wait(Wait::LeftOver),
+        other => other,
+    }
+}
+
+/// Full tier.
+fn with_vmi(case: &Case<'_>, vmi: &VmiView, frame: &Frame<'_>) -> Verdict {
+    if vmi.is_final() || vmi.deleting {
+        return Verdict::Wait(Wait::ShuttingDown);
+    }
+    if vmi.node != frame.node {
+        let inbound = vmi.target_node_label.as_deref() == Some(frame.node) || !case.track.seen_here;
+        return Verdict::Wait(if inbound {
+            Wait::Arriving {
+                from: vmi.node.clone(),
+            }
+        } else {
+            Wait::LeftOver
+        });
+    }
+    let strategy = vmi.strategy.unwrap_or(frame.strategy);
+    if vmi.mark.is_some() {
+        return Verdict::Wait(if strategy == Strategy::External {
+            Wait::External
+        } else {
+            progress(case, vmi)
+        });
+    }
+    let unfinished = case.migrations.iter().any(|m| !m.is_final());
+    if unfinished
+        || vmi
+            .migration
+            .as_ref()
+            .is_some_and(super::world::MigrationState::is_running)
+    {
+        return Verdict::Wait(match progress(case, vmi) {
+            Wait::Marked | Wait::MarkedByOthers => Wait::ForeignMigration,
+            known => known,
+        });
+    }
+    if let Some(waits) = unmarked_after_acceptance(case, frame) {
+        return waits;
+    }
+    let lane = match (strategy, vmi.live_migratable) {
+        (Strategy::None, _) => Lane::Shutdown,
+        (Strategy::External, _) => Lane::External,
+        (Strategy::LiveMigrate | Strategy::LiveMigrateIfPossible, Some(true)) => Lane::Migrate,
+        (_, None) if vmi.phase != VmiPhase::Running || young(case, frame) => {
+            return Verdict::Wait(Wait::Starting);
+        }
+        (Strategy::LiveMigrate, _) => {
+            return Verdict::Blocked(Blocked::NotMigratable {
+                reason: vmi.not_migratable.clone(),
+            });
+        }
+        (Strategy::LiveMigrateIfPossible, _) => Lane::Shutdown,
+    };
+    lane_or_pause(case, lane, frame)
+}
+
+/// A running VM without the condition LiveMigratable gets this long before it counts as not migratable.
+fn young(case: &Case<'_>, frame: &Frame<'_>) -> bool {
+    frame.now.since(case.track.first_seen) < frame.timing.mark_missing
+}
+
+/// Accepted, but the picture shows neither mark nor migration: the picture is behind, or the mark was never
+/// written (KubeVirt 1.4), or somebody took it away.
+fn unmarked_after_acceptance(case: &Case<'_>, frame: &Frame<'_>) -> Option<Verdict> {
+    let accepted = case.track.accepted?;
+    let patience = if case.track.seen_mark {
+        frame.timing.ask_again
+    } else {
+        frame.timing.mark_missing
+    };
+    (frame.now.since(accepted) < patience).then_some(Verdict::Wait(Wait::Marked))
+}
+
+/// How far the migration of a marked or migrating VM is.
+fn progress(case: &Case<'_>, vmi: &VmiView) -> Wait {
+    let failed = case
+        .migrations
+        .iter()
+        .filter(|m| m.phase == MigrationPhase::Failed)
+        .count();
+    let failed = u32::try_from(failed).unwrap_or(u32::MAX);
+    let why = case
+        .migrations
+        .iter()
+        .rev()
+        .find(|m| m.phase == MigrationPhase::Failed);
+    let why = why.map(|m| m.failure_reason.clone()).unwrap_or_default();
+    let state = vmi.migration.as_ref();
+    let to = |uid: &str| {
+        state
+            .filter(|s| s.migration_uid == uid)
+            .map(|s| s.target_node.clone())
+            .unwrap_or_default()
+    };
+    match case.migrations.iter().rev().find(|m| !m.is_final()) {
+        Some(m) if !m.held_back.is_empty() => Wait::HeldBack(m.held_back.clone()),
+        Some(m) => match m.phase {
+            MigrationPhase::New | MigrationPhase::Pending if failed > 0 => {
+                Wait::Backoff { failed, why }
+            }
+            MigrationPhase::New | MigrationPhase::Pending => Wait::InQueue,
+            MigrationPhase::Scheduling => Wait::Scheduling,
+            MigrationPhase::Scheduled
+            | MigrationPhase::PreparingTarget
+            | MigrationPhase::TargetReady
+            | MigrationPhase::Running
+            | MigrationPhase::Unknown
+            | MigrationPhase::Succeeded
+            | MigrationPhase::Failed => Wait::Migrating {
+                to: to(&m.migration.uid),
+            },
+        },
+        None if state.is_some_and(super::world::MigrationState::is_running) => Wait::Migrating {
+            to: state.map(|s| s.target_node.clone()).unwrap_or_default(),
+        },
+        None if failed > 0 => Wait::Backoff { failed, why },
+        None if case.track.ours || case.track.accepted.is_some() || case.track.maybe_ours => {
+            Wait::Marked
+        }
+        None => Wait::MarkedByOthers,
+    }
+}
+
+/// Base tier: nothing but the pod and the answers.
+fn base_tier(case: &Case<'_>, pod: &PodView, frame: &Frame<'_>) -> Verdict {
+    if is_inbound(pod, frame.node) {
+        return Verdict::Wait(Wait::Arriving {
+            from: pod.vmi_node_label.clone().unwrap_or_default(),
+        });
+    }
+    asked(case, frame)
+}
+
+/// A fresh target pod still carries the source's name in `kubevirt.io/nodeName` (kubevirt-semantics 3.3).
+pub fn is_inbound(pod: &PodView, node: &str) -> bool {
+    pod.migration_job.is_some()
+        && pod
+            .vmi_node_label
+            .as_deref()
+            .is_some_and(|label| label != node)
+}
+
+/// The verdict from answers alone.
+fn asked(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
+    let track = case.track;
+    let due = frame.now >= track.not_before;
+    if let Some(accepted) = track.accepted {
+        // A mark that is gone while the pod still runs: ask again, now and then.
+        let gone = track.seen_mark && case.pod.is_some_and(|p| !p.eviction_in_progress);
+        if !(gone && due && frame.now.since(accepted) >= frame.timing.ask_again) {
+            return Verdict::Wait(Wait::MigratingUnseen);
+        }
+        return match &track.class {
+            Some(Answer::Marked) => lane_or_pause(case, Lane::Migrate, frame),
+            _ => Verdict::Ask,
+        };
+    }
+    match &track.class {
+        None if due => Verdict::Ask,
+        None => match &track.last {
+            Some((answer, _)) => after(case, answer, None, frame),
+            None => Verdict::Ask,
+        },
+        Some(Answer::Marked) => lane_or_pause(case, Lane::Migrate, frame),
+        Some(Answer::Granted) => lane_or_pause(case, Lane::Shutdown, frame),
+        Some(_) if due => Verdict::Ask,
+        Some(answer) => after(case, answer, None, frame),
+    }
+}
+
+/// The lane, unless the last answer asks for patience or consent is missing.
+fn lane_or_pause(case: &Case<'_>, lane: Lane, frame: &Frame<'_>) -> Verdict {
+    if lane == Lane::Shutdown {
+        match frame.consent {
+            Ok(()) => {}
+            Err(Consentless::NotAsked) => return Verdict::Blocked(Blocked::NeedsConsent),
+            Err(Consentless::Never) => return Verdict::Blocked(Blocked::ConsentNever),
+        }
+    }
+    if frame.now >= case.track.not_before {
+        return Verdict::Evict(lane);
+    }
+    match &case.track.last {
+        Some((answer, _)) if answer.pause() != super::answer::Pause::None => {
+            after(case, answer, Some(lane), frame)
+        }
+        _ => Verdict::Evict(lane),
+    }
+}
+
+/// What an answer means while nothing is asked again yet.
+fn after(case: &Case<'_>, answer: &Answer, lane: Option<Lane>, frame: &Frame<'_>) -> Verdict {
+    match answer {
+        Answer::Granted => Verdict::Wait(Wait::ShuttingDown),
+        Answer::Marked => Verdict::Wait(Wait::Marked),
+        Answer::InProgress if case.track.ours || case.track.maybe_ours => {
+            Verdict::Wait(Wait::MigratingUnseen)
+        }
+        Answer::InProgress => Verdict::Wait(Wait::MarkedByOthers),
+        Answer::NotTheActivePod => Verdict::Wait(Wait::LeftOver),
+        Answer::Gone => Verdict::Wait(Wait::PodGone),
+        Answer::NotMigratable => Verdict::Blocked(Blocked::NotMigratable {
+            reason: String::new(),
+        }),
+        Answer::HotplugPod => Verdict::Ignore(Ignore::Hotplug),
+        Answer::VmiGone => Verdict::Wait(Wait::VmiGone),
+        Answer::NamespaceTerminating => Verdict::Wait(Wait::NamespaceTerminating),
+        // The budget that KubeVirt ≤ 1.5 keeps for every VM only ever shows when the VM is marked already, or
+        // when the webhook was skipped (1.4).
+        Answer::Budget { name, .. }
+            if name.starts_with("kubevirt-disruption-budget-") && lane != Some(Lane::Shutdown) =>
+        {
+            Verdict::Wait(Wait::Retry {
+                why: "KubeVirt protects it and has not marked it yet".into(),
+            })
+        }
+        Answer::Budget { name, says } => Verdict::Blocked(Blocked::Budget {
+            name: name.clone(),
+            says: says.clone(),
+            never: frame
+                .pdbs
+                .iter()
+                .any(|p| &p.pdb.name == name && p.sync_failed.is_some()),
+        }),
+        Answer::SeveralBudgets => Verdict::Blocked(Blocked::SeveralBudgets {
+            names: budgets_of(case, frame),
+        }),
+        Answer::Throttled => Verdict::Blocked(Blocked::Throttled),
+        Answer::Denied(why) => Verdict::Blocked(Blocked::Denied(why.clone())),
+        Answer::WebhookDown => Verdict::Wait(Wait::Retry {
+            why: "KubeVirt's admission webhook (virt-api) is unreachable".into(),
+        }),
+        Answer::KubeVirtFailed(why) | Answer::Unexpected(why) => {
+            Verdict::Wait(Wait::Retry { why: why.clone() })
+        }
+        Answer::Unauthorized => Verdict::Wait(Wait::Retry {
+            why: "the API server does not accept our credentials".into(),
+        }),
+    }
+}
+
+fn budgets_of(case: &Case<'_>, frame: &Frame<'_>) -> Vec<String> {
+    let uid = case.pod.map(|p| p.pod.uid.as_str()).unwrap_or_default();
+    let mine = frame
+        .pdbs
+        .iter()
+        .filter(|p| p.selects.iter().any(|s| s == uid));
+    mine.map(|p| p.pdb.name.clone()).collect()
+}
+
+/// The node holds no VM according to these lists (design section 3.4). Answers with the VMs that are left.
+pub fn left_here<'a>(
+    picture: &'a Picture,
+    node: &str,
+    lingering: impl Fn(&PodView) -> bool,
+) -> Vec<&'a str> {
+    let pods = picture.pods.seen().into_iter().flatten();
+    let pods =
+        pods.filter(|p| p.kind == PodKind::Launcher && !p.is_empty_of_guest() && !lingering(p));
+    let vmis = picture.vmis.seen().into_iter().flatten();
+    let vmis = vmis.filter(|v| {
+        !v.is_final() && (v.node == node || v.target_node_label.as_deref() == Some(node))
+    });
+    let migrations = picture
+        .migrations
+        .seen()
+        .into_iter()
+        .flatten()
+        .filter(|m| !m.is_final());
+    let us = |m: &&MigrationView| {
+        m.source_node == node || m.target_node == node || m.evacuates.as_deref() == Some(node)
+    };
+    let migrations = migrations.filter(us);
+    let names = pods
+        .map(|p| p.vm.name.as_str())
+        .chain(vmis.map(|v| v.vmi.name.as_str()));
+    names
+        .chain(migrations.map(|m| m.vm.name.as_str()))
+        .collect()
+}

@@ -1,0 +1,295 @@
+//! The cordon: whose it is, when it is set, when it is taken away (design section 6).
+
+use super::{Machine, Pending, Why};
+use crate::drain::action::{Action, Fault, FaultClass, Level, Token};
+use crate::drain::phase::Phase;
+use crate::drain::policy::OnForeignUncordon;
+use crate::drain::time::Mono;
+use crate::drain::trigger::Refusal;
+use crate::drain::world::{CordonMark, CordonNote, NodeView};
+
+impl Machine {
+    pub(super) fn node_read(&mut self, why: Why, result: Result<NodeView, Fault>, now: Mono) {
+        match (why, result) {
+            (Why::Restore(token), Ok(node)) => self.restore_read(token, node),
+            (Why::Restore(token), Err(fault)) => {
+                self.answer(
+                    token,
+                    Err(Refusal::BadRequest(format!(
+                        "cannot read the node: {}",
+                        fault.text
+                    ))),
+                );
+            }
+            (Why::Drain, Ok(node)) => self.read_for_drain(node, now),
+            (Why::Undo, Ok(node)) => self.read_for_undo(node),
+            (Why::Drain | Why::Undo, Err(fault)) => {
+                self.node_trouble("cannot read the node", &fault, now)
+            }
+        }
+    }
+
+    /// Design section 6: before the first write, is this Node this machine?
+    fn another_machine(&self, node: &NodeView) -> Option<Refusal> {
+        let differs = |theirs: &str, ours: &str| {
+            let plain = |id: &str| id.trim().replace('-', "").to_ascii_lowercase();
+            !theirs.is_empty() && !ours.is_empty() && plain(theirs) != plain(ours)
+        };
+        let (theirs, ours) = if differs(&node.machine_id, &self.policy.machine_id) {
+            (node.machine_id.clone(), self.policy.machine_id.clone())
+        } else if differs(&node.system_uuid, &self.policy.system_uuid) {
+            (
+                format!("(system uuid) {}", node.system_uuid),
+                format!("(system uuid) {}", self.policy.system_uuid),
+            )
+        } else {
+            return None;
+        };
+        Some(Refusal::AnotherMachine {
+            node: node.name.clone(),
+            theirs,
+            ours,
+        })
+    }
+
+    fn read_for_drain(&mut self, node: NodeView, now: Mono) {
+        if let Some(refusal) = self.another_machine(&node) {
+            self.refuse(&refusal);
+            return;
+        }
+        let Some(drain) = &mut self.drain else { return };
+        self.retries = 0;
+        let mine = drain.id.clone();
+        match (node.unschedulable, &node.cordon) {
+            (true, CordonMark::Note(note)) if note.drain == mine => self.cordon_is_ours(node),
+            (true, CordonMark::Absent) => self.cordon_is_foreign(
+                node,
+                "somebody else cordoned the node before; its cordon stays",
+            ),
+            (true, CordonMark::Damaged(why)) => {
+                let text = format!(
+                    "the node is cordoned and its marker cannot be read ({why}); its cordon stays"
+                );
+                self.cordon_is_foreign(node, &text);
+            }
+            // Not cordoned, or cordoned by an earlier drain of ours: one patch makes it this drain's.
+            (false, _) | (true, CordonMark::Note(_)) => self.send_cordon(node, now),
+        }
+    }
+
+    fn send_cordon(&mut self, node: NodeView, _now: Mono) {
+        let Some(drain) = &self.drain else { return };
+        let note = CordonNote {
+            drain: drain.id.clone(),
+            boot: self.policy.boot_id.clone(),
+            reason: drain.reason.clone(),
+            keep: drain.trigger.as_ref().is_some_and(|t| t.keep_cordoned),
+        };
+        self.persist();
+        let id = self.effect(Pending::Cordon);
+        self.actions.push_back(Action::Cordon {
+            id,
+            resource_version: node.resource_version,
+            note: Some(note),
+        });
+    }
+
+    pub(super) fn cordoned(&mut self, result: Result<NodeView, Fault>, now: Mono) {
+        match result {
+            Ok(node) => self.cordon_is_ours(node),
+            // The answer was lost or somebody was quicker: read again and decide again.
+            Err(fault) => self.node_trouble("cannot cordon the node", &fault, now),
+        }
+    }
+
+    fn cordon_is_ours(&mut self, node: NodeView) {
+        let Some(drain) = &mut self.drain else { return };
+        drain.cordoned = true;
+        drain.cordon_ours = true;
+        drain.cordon_version = version(&node);
+        drain.trouble.clear();
+        let text = format!("node {} is cordoned", node.name);
+        self.node = Some(node);
+        self.retry_done();
+        self.tell_once("cordon", Level::Info, "Cordoned", text);
+    }
+
+    fn cordon_is_foreign(&mut self, node: NodeView, why: &str) {
+        let Some(drain) = &mut self.drain else { return };
+        drain.cordoned = true;
+        drain.cordon_ours = false;
+        drain.cordon_version = version(&node);
+        drain.trouble.clear();
+        self.node = Some(node);
+        self.retry_done();
+        self.tell_once("cordon", Level::Info, "CordonForeign", why.to_owned());
+    }
+
+    fn node_trouble(&mut self, what: &str, fault: &Fault, now: Mono) {
+        self.retry_later(fault, now);
+        let text = match fault.class {
+            FaultClass::Denied => format!(
+                "{what}: {}. No VM is evicted from a node that is not cordoned; give the agent's identity the right to patch its own node",
+                fault.text
+            ),
+            FaultClass::Gone => format!("{what}: {}. Check cluster.node_name", fault.text),
+            _ => format!("{what}: {}", fault.text),
+        };
+        if let Some(drain) = &mut self.drain {
+            drain.trouble.clone_from(&text);
+        }
+        if fault.class != FaultClass::Conflict {
+            self.tell_once("node", Level::Warn, "NodeTrouble", text);
+        }
+    }
+
+    /// Asks for the cordon where it is missing; called on every step of a drain.
+    pub(super) fn want_cordon(&mut self, now: Mono) {
+        let busy = self.waits_for(|p| matches!(p, Pending::ReadNode(_) | Pending::Cordon));
+        if busy || self.drain.as_ref().is_none_or(|d| d.cordoned) {
+            return;
+        }
+        if now < self.retry_at {
+            self.wake_at(self.retry_at, "cordon again");
+            return;
+        }
+        let id = self.effect(Pending::ReadNode(Why::Drain));
+        self.actions.push_back(Action::ReadNode(id));
+    }
+
+    /// The newest picture of the Node: did somebody uncordon it (T36)?
+    pub(super) fn watch_cordon(&mut self, now: Mono) {
+        let Some(node) = self.picture.node.seen().cloned() else {
+            return;
+        };
+        let Some(drain) = &mut self.drain else { return };
+        let newer = version(&node) > drain.cordon_version;
+        if !(drain.cordoned && newer) {
+            return;
+        }
+        if node.unschedulable {
+            self.node = Some(node);
+            return;
+        }
+        drain.cordoned = false;
+        drain.cordon_version = version(&node);
+        let draining = self.phase.is_draining();
+        self.node = Some(node);
+        if draining
+            && self.policy.on_foreign_uncordon == OnForeignUncordon::Abort
+            && !self.drain.as_ref().is_some_and(|d| d.shutting_down)
+        {
+            self.start_cancel(
+                "somebody uncordoned the node, and drain.on_foreign_uncordon is \"abort\"",
+            );
+        } else if draining {
+            self.told.remove("cordon");
+            self.tell(
+                Level::Warn,
+                "Recordon",
+                "somebody uncordoned the node during the drain; it is cordoned again".into(),
+            );
+            self.want_cordon(now);
+        }
+    }
+
+    fn read_for_undo(&mut self, node: NodeView) {
+        let Some(drain) = &mut self.drain else { return };
+        let ours = matches!(&node.cordon, CordonMark::Note(note) if note.drain == drain.id);
+        if !ours {
+            drain.undo.uncordon_done = true;
+            if node.unschedulable {
+                let text = format!("the cordon of node {} is not ours, it stays", node.name);
+                self.tell(Level::Info, "CordonForeign", text);
+            }
+            self.node = Some(node);
+            return;
+        }
+        let id = self.effect(Pending::Uncordon(Why::Undo));
+        self.actions.push_back(Action::Uncordon {
+            id,
+            resource_version: node.resource_version,
+        });
+    }
+
+    pub(super) fn uncordoned(&mut self, why: Why, result: Result<NodeView, Fault>, now: Mono) {
+        match (why, result) {
+            (Why::Restore(token), Ok(node)) => {
+                let text = format!("node {} is given back: it can receive VMs again", node.name);
+                self.node = Some(node);
+                self.phase = Phase::Idle;
+                self.drain = None;
+                self.tracks.clear();
+                self.forget();
+                self.tell(Level::Info, "Restored", text.clone());
+                self.answer(token, Ok(text));
+            }
+            (Why::Restore(token), Err(fault)) if fault.class == FaultClass::Conflict => {
+                let id = self.effect(Pending::ReadNode(Why::Restore(token)));
+                self.actions.push_back(Action::ReadNode(id));
+            }
+            (Why::Restore(token), Err(fault)) => {
+                self.answer(
+                    token,
+                    Err(Refusal::BadRequest(format!(
+                        "cannot uncordon the node: {}",
+                        fault.text
+                    ))),
+                );
+            }
+            (_, Ok(node)) => {
+                let text = format!("node {} is uncordoned", node.name);
+                self.node = Some(node);
+                if let Some(drain) = &mut self.drain {
+                    drain.undo.uncordon_done = true;
+                    drain.cordoned = false;
+                    drain.cordon_ours = false;
+                }
+                self.retry_done();
+                self.tell(Level::Info, "Uncordoned", text);
+            }
+            (_, Err(fault)) => self.node_trouble("cannot uncordon the node", &fault, now),
+        }
+    }
+
+    fn restore_read(&mut self, token: Token, node: NodeView) {
+        if let Some(refusal) = self.another_machine(&node) {
+            self.answer(token, Err(refusal));
+            return;
+        }
+        let name = node.name.clone();
+        match (&node.cordon, node.unschedulable) {
+            (CordonMark::Note(_), _) => {
+                let id = self.effect(Pending::Uncordon(Why::Restore(token)));
+                self.actions.push_back(Action::Uncordon {
+                    id,
+                    resource_version: node.resource_version,
+                });
+            }
+            (_, false) => self.answer(token, Err(Refusal::NotCordoned { node: name })),
+            (CordonMark::Damaged(why), true) => {
+                self.answer(
+                    token,
+                    Err(Refusal::CordonNotOurs {
+                        node: name,
+                        who: format!("its marker cannot be read: {why}"),
+                    }),
+                );
+            }
+            (CordonMark::Absent, true) => {
+                self.answer(
+                    token,
+                    Err(Refusal::CordonNotOurs {
+                        node: name,
+                        who: "it has no marker of this agent".into(),
+                    }),
+                );
+            }
+        }
+    }
+}
+
+/// Resource versions are compared as numbers; what is none counts as oldest.
+fn version(node: &NodeView) -> u64 {
+    node.resource_version.parse().unwrap_or(0)
+}

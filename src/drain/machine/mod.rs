@@ -1,0 +1,387 @@
+//! The machine: one drain after the other, from inputs and time to actions.
+//!
+//! Call [`Machine::handle`] for every input and [`Machine::handle_timeout`] when the moment of
+//! [`Machine::poll_timeout`] has come (calling it early or twice is harmless), then take every
+//! [`Machine::poll_action`]. Nothing is remembered of single events that the newest picture does not show
+//! again, so lost, doubled or late events cannot hurt.
+
+mod advance;
+mod cordon;
+mod finish;
+mod observe;
+mod orders;
+mod report;
+
+use super::action::{Action, EffectId, Fault, HoldView, Input, Level, Notice, Outcome, Token};
+use super::judge::Consentless;
+use super::phase::Phase;
+use super::policy::{Consent, Policy};
+use super::record::{FORMAT, Record};
+use super::time::Mono;
+use super::track::{Track, doubled};
+use super::trigger::{Refusal, Then, Trigger};
+use super::world::{NodeView, ObjectRef, Picture};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// What a pending effect was for.
+#[derive(Clone, Debug, PartialEq)]
+enum Pending {
+    ReadNode(Why),
+    Cordon,
+    Uncordon(Why),
+    Evict { key: String, dry: bool },
+    Confirm { since: Mono },
+    CancelEvacuation { key: String },
+    DeleteMigration,
+    Release,
+    TakeHold,
+    AskLogind,
+}
+
+/// Why the Node is read or uncordoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// To cordon it.
+    Drain,
+    /// A cancelled or given-up drain gives it back.
+    Undo,
+    /// An operator wants it back.
+    Restore(Token),
+}
+
+/// One drain.
+#[derive(Clone, Debug, PartialEq)]
+struct Drain {
+    id: String,
+    trigger: Option<Trigger>,
+    reason: String,
+    started: Mono,
+    deadline: Mono,
+    /// When this process began to look.
+    looking_since: Mono,
+    /// The host is known to be going down.
+    shutting_down: bool,
+    /// Resumed from a record; the pending shutdown has not been seen by this process yet.
+    unconfirmed: bool,
+    then: Option<Then>,
+    exit: Option<u8>,
+    cordoned: bool,
+    cordon_ours: bool,
+    /// Resource version of the Node after our patch: older pictures do not show it.
+    cordon_version: u64,
+    last_accepted: Mono,
+    /// Since when only the cluster's slots are full.
+    cluster_full: Option<Mono>,
+    /// Marks from a record, until their VMIs are seen: VMI UID → VMI.
+    inherited: BTreeMap<String, ObjectRef>,
+    abort_migrations: bool,
+    /// What has to be undone, and how far that is.
+    undo: Undo,
+    /// Outcome as a sentence.
+    end: String,
+    /// The last problem of the drain as a whole.
+    trouble: String,
+}
+
+/// How far a cancel is.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Undo {
+    marks_asked: bool,
+    uncordon_done: bool,
+    hold_done: bool,
+    tries: u32,
+    /// Marks that stay, each with a sentence.
+    remains: Vec<String>,
+}
+
+/// The machine. See the module page.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    policy: Policy,
+    phase: Phase,
+    drain: Option<Drain>,
+    node: Option<NodeView>,
+    picture: Picture,
+    tracks: BTreeMap<String, Track>,
+    hold: HoldView,
+    actions: VecDeque<Action>,
+    pending: BTreeMap<EffectId, Pending>,
+    next_effect: u64,
+    /// Not before: per kind of whole-drain retry.
+    retry_at: Mono,
+    retries: u32,
+    wake: Option<(Mono, &'static str)>,
+    persisted: Option<Record>,
+    told: BTreeMap<String, String>,
+    seed: u64,
+    ids: u64,
+}
+
+impl Machine {
+    /// A machine at rest. `seed` drives the jitter and the drain ids.
+    pub fn new(policy: Policy, seed: u64) -> Self {
+        Self {
+            policy,
+            phase: Phase::Idle,
+            drain: None,
+            node: None,
+            picture: Picture::default(),
+            tracks: BTreeMap::new(),
+            hold: HoldView::default(),
+            actions: VecDeque::new(),
+            pending: BTreeMap::new(),
+            next_effect: 0,
+            retry_at: Mono::default(),
+            retries: 0,
+            wake: None,
+            persisted: None,
+            told: BTreeMap::new(),
+            seed: seed | 1,
+            ids: 0,
+        }
+    }
+
+    /// A machine that goes on where `record` was written; of another boot only the fact remains.
+    pub fn resume(policy: Policy, seed: u64, record: Record, now: Mono) -> Self {
+        let mut machine = Self::new(policy, seed);
+        let same_boot = record.format == FORMAT && record.boot == machine.policy.boot_id;
+        let active = ["preparing", "evacuating", "confirming"].contains(&record.phase.as_str());
+        let released = record.phase == "drained" && record.shutting_down;
+        if same_boot && (active || released || record.phase == "cancelling") {
+            machine.resume_drain(record, now);
+        }
+        machine
+    }
+
+    /// The current phase.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Id of the current or last drain.
+    pub fn drain_id(&self) -> Option<&str> {
+        self.drain.as_ref().map(|d| d.id.as_str())
+    }
+
+    /// New knobs after a reload. A running drain keeps its deadline.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Takes one input.
+    pub fn handle(&mut self, input: Input, now: Mono) {
+        match input {
+            Input::Trigger(token, trigger) => self.order_drain(token, trigger, now),
+            Input::Shutdown(shutdown) => self.shutdown(&shutdown, now),
+            Input::ShutdownVanished { why } => self.shutdown_vanished(&why, now),
+            Input::Cancel {
+                token,
+                abort_migrations,
+            } => self.order_cancel(token, abort_migrations, now),
+            Input::Restore(token) => self.order_restore(token),
+            Input::HostReady => self.host_ready(now),
+            Input::Picture(picture) => self.see(*picture, now),
+            Input::Hold(hold) => self.hold = hold,
+            Input::Done(id, outcome) => self.done(id, outcome, now),
+        }
+        self.advance(now);
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Mono) {
+        self.advance(now);
+    }
+
+    /// The next thing to do, in order.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Machine::handle_timeout`] is wanted next, and why.
+    pub fn poll_timeout(&self) -> Option<(Mono, &'static str)> {
+        self.wake
+    }
+
+    /// What an effect that broke down without a result counts as; `None` when nobody waits for it.
+    pub fn failed_outcome(&self, id: EffectId, why: &str) -> Option<Outcome> {
+        let fault = || Fault {
+            class: super::action::FaultClass::Transient,
+            text: why.to_owned(),
+        };
+        Some(match self.pending.get(&id)? {
+            Pending::ReadNode(_) | Pending::Cordon | Pending::Uncordon(_) => {
+                Outcome::Node(Err(fault()))
+            }
+            Pending::Evict { .. } | Pending::CancelEvacuation { .. } | Pending::DeleteMigration => {
+                Outcome::Reply(Err(fault()))
+            }
+            Pending::Confirm { .. } => Outcome::Fresh(Err(fault())),
+            Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.to_owned())),
+            Pending::AskLogind => {
+                Outcome::Logind(super::action::LogindAnswer::Failed(why.to_owned()))
+            }
+        })
+    }
+
+    fn done(&mut self, id: EffectId, outcome: Outcome, now: Mono) {
+        // A result of an effect that nobody waits for any more is late: ignored.
+        let Some(pending) = self.pending.remove(&id) else {
+            return;
+        };
+        match (pending, outcome) {
+            (Pending::ReadNode(why), Outcome::Node(result)) => self.node_read(why, result, now),
+            (Pending::Cordon, Outcome::Node(result)) => self.cordoned(result, now),
+            (Pending::Uncordon(why), Outcome::Node(result)) => self.uncordoned(why, result, now),
+            (Pending::Evict { key, dry }, Outcome::Reply(result)) => self.answered(&key, dry, result, now),
+            (Pending::Confirm { since }, Outcome::Fresh(result)) => self.confirmed(since, result, now),
+            (Pending::CancelEvacuation { key }, Outcome::Reply(result)) => self.mark_cancelled(&key, result),
+            (Pending::DeleteMigration, Outcome::Reply(result)) => self.migration_deleted(result),
+            (Pending::Release, Outcome::Hold(result)) => self.released(result, now),
+            (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result, now),
+            (Pending::AskLogind, Outcome::Logind(answer)) => self.logind_answered(answer),
+            (pending, outcome) => self.tell(
+                Level::Error,
+                "InternalError",
+                format!("an effect ended with a result of another kind ({pending:?}: {outcome:?}); it is ignored"),
+            ),
+        }
+    }
+
+    fn effect(&mut self, pending: Pending) -> EffectId {
+        self.next_effect += 1;
+        let id = EffectId(self.next_effect);
+        self.pending.insert(id, pending);
+        id
+    }
+
+    fn waits_for(&self, wanted: impl Fn(&Pending) -> bool) -> bool {
+        self.pending.values().any(wanted)
+    }
+
+    /// Uniform in 0..1, from the seed (xorshift64*).
+    fn jitter(&mut self) -> f64 {
+        self.seed ^= self.seed >> 12;
+        self.seed ^= self.seed << 25;
+        self.seed ^= self.seed >> 27;
+        let bits = self.seed.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 40;
+        f64::from(u32::try_from(bits).unwrap_or(0)) / f64::from(1_u32 << 24)
+    }
+
+    /// A whole-drain request failed: pause before the next, longer each time.
+    fn retry_later(&mut self, fault: &Fault, now: Mono) {
+        self.retries = self.retries.saturating_add(1);
+        let timing = self.policy.timing;
+        let pause = match fault.class {
+            super::action::FaultClass::Conflict => timing.retry_first / 10,
+            super::action::FaultClass::Denied | super::action::FaultClass::Fatal => {
+                timing.retry_most
+            }
+            _ => doubled(timing.retry_first, timing.retry_most, self.retries),
+        };
+        self.retry_at = now + pause.mul_f64(0.85 + 0.3 * self.jitter());
+    }
+
+    fn retry_done(&mut self) {
+        self.retries = 0;
+        self.retry_at = Mono::default();
+    }
+
+    fn wake_at(&mut self, when: Mono, why: &'static str) {
+        if self.wake.is_none_or(|(at, _)| when < at) {
+            self.wake = Some((when, why));
+        }
+    }
+
+    fn tell(&mut self, level: Level, reason: &'static str, text: String) {
+        self.actions.push_back(Action::Tell(Notice {
+            level,
+            reason,
+            text,
+            vm: None,
+            event: false,
+        }));
+    }
+
+    /// Tells the same thing only once per drain.
+    fn tell_once(&mut self, key: &str, level: Level, reason: &'static str, text: String) {
+        if self.told.get(key) != Some(&text) {
+            self.told.insert(key.to_owned(), text.clone());
+            self.actions.push_back(Action::Tell(Notice {
+                level,
+                reason,
+                text,
+                vm: None,
+                event: true,
+            }));
+        }
+    }
+
+    fn answer(&mut self, token: Token, answer: Result<String, Refusal>) {
+        self.actions.push_back(Action::Answer(token, answer));
+    }
+
+    /// Whether guests may be shut down in this drain.
+    fn consent(&self) -> Result<(), Consentless> {
+        let Some(drain) = &self.drain else {
+            return Err(Consentless::NotAsked);
+        };
+        let asked = drain
+            .trigger
+            .as_ref()
+            .is_some_and(|t| t.allow_guest_shutdown);
+        match self.policy.consent {
+            Consent::Never => Err(Consentless::Never),
+            Consent::Always => Ok(()),
+            Consent::OnShutdown if drain.shutting_down || drain.then.is_some() || asked => Ok(()),
+            Consent::OnShutdown => Err(Consentless::NotAsked),
+        }
+    }
+
+    /// Writes the record when it has changed.
+    fn persist(&mut self) {
+        let Some(drain) = &self.drain else { return };
+        let live = |t: &&Track| t.ended.is_none() && !t.vmi_uid.is_empty();
+        let marked =
+            |t: &&Track| t.ours || t.maybe_ours || t.in_flight.is_some_and(|(_, dry)| !dry);
+        let marks = self
+            .tracks
+            .values()
+            .filter(live)
+            .filter(marked)
+            .map(Track::vmi);
+        let mut marks: Vec<_> = marks.chain(drain.inherited.values().cloned()).collect();
+        marks.sort();
+        marks.dedup();
+        let record = Record {
+            format: FORMAT,
+            drain: drain.id.clone(),
+            boot: self.policy.boot_id.clone(),
+            phase: self.phase.name().into(),
+            trigger: drain.trigger.clone(),
+            shutting_down: drain.shutting_down,
+            started: drain.started,
+            deadline: drain.deadline,
+            cordon_ours: drain.cordon_ours,
+            marks,
+        };
+        if self.persisted.as_ref() != Some(&record) {
+            self.persisted = Some(record.clone());
+            self.actions.push_back(Action::Persist(Box::new(record)));
+        }
+    }
+
+    fn forget(&mut self) {
+        if self.persisted.take().is_some() {
+            self.actions.push_back(Action::ForgetRecord);
+        }
+    }
+}
+
+/// Deadline for a hold of `limit`: the margin never eats more than a fifth of it.
+pub fn hold_deadline(signal: Mono, limit: Duration, margin: Duration) -> Mono {
+    signal + (limit - margin.min(limit / 5))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! The snapshot for people and programs.
+
+use super::Machine;
+use super::observe::is_still_here;
+use crate::drain::phase::Phase;
+use crate::drain::status::{CordonStatus, DrainStatus, HoldStatus, Status, VmPhase, VmStatus};
+use crate::drain::time::Mono;
+use crate::drain::track::Track;
+use crate::drain::verdict::Wait;
+use crate::drain::world::CordonMark;
+use std::collections::BTreeMap;
+
+impl Machine {
+    /// The snapshot of now.
+    pub fn status(&self, now: Mono) -> Status {
+        let vms = self.vm_rows(now);
+        let remaining = vms.iter().filter(|v| is_still_here(v.phase)).count();
+        Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            node: self.policy.node_name.clone(),
+            state: self.phase.name().into(),
+            says: self.says(remaining, vms.len(), now),
+            drain: self.drain.as_ref().map(|_| self.drain_row(now)),
+            hold: HoldStatus {
+                held: self.hold.held,
+                limit: self.hold.limit.map(|l| l.as_secs_f64()),
+                trouble: self.hold.trouble.clone(),
+            },
+            cordon: self.cordon_row(),
+            vms_total: vms.len(),
+            vms_remaining: remaining,
+            vms,
+            blind: if self.phase.is_draining() {
+                self.blind()
+            } else {
+                Vec::new()
+            },
+            malformed: self.picture.malformed.iter().map(Into::into).collect(),
+            warnings: self.warnings(),
+        }
+    }
+
+    fn drain_row(&self, now: Mono) -> DrainStatus {
+        let Some(d) = &self.drain else {
+            return DrainStatus::default();
+        };
+        let ended = self.phase.is_at_rest();
+        #[allow(clippy::cast_precision_loss, reason = "milliseconds of a drain fit")]
+        let deadline_in = (d.deadline.0 as f64 - now.0 as f64) / 1000.0;
+        DrainStatus {
+            id: d.id.clone(),
+            reason: d.reason.clone(),
+            running_for: now.since(d.started).as_secs_f64(),
+            deadline_in: (!ended).then_some(deadline_in),
+            on_deadline: "proceed".into(),
+            shutting_down: d.shutting_down,
+            then: d.then,
+            exit: d.exit,
+        }
+    }
+
+    fn cordon_row(&self) -> CordonStatus {
+        let Some(node) = &self.node else {
+            return CordonStatus::default();
+        };
+        let ours = matches!(node.cordon, CordonMark::Note(_)) && node.unschedulable;
+        let who = match (node.unschedulable, &node.cordon) {
+            (false, _) => "not cordoned".into(),
+            (true, CordonMark::Note(note)) => {
+                format!("set by vmdrain-agent (drain {})", note.drain)
+            }
+            (true, CordonMark::Absent) => {
+                "cordon not ours: it was set by somebody else and stays".into()
+            }
+            (true, CordonMark::Damaged(why)) => {
+                format!("cordon not ours: its marker cannot be read ({why})")
+            }
+        };
+        CordonStatus {
+            unschedulable: Some(node.unschedulable),
+            ours,
+            who,
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        if let Some(drain) = &self.drain {
+            out.extend((!drain.trouble.is_empty()).then(|| drain.trouble.clone()));
+            out.extend(drain.undo.remains.iter().cloned());
+        }
+        out.extend((!self.hold.trouble.is_empty()).then(|| self.hold.trouble.clone()));
+        out
+    }
+
+    fn says(&self, remaining: usize, total: usize, now: Mono) -> String {
+        let end = self
+            .drain
+            .as_ref()
+            .map(|d| d.end.clone())
+            .unwrap_or_default();
+        let left = super::advance::span(self.time_left(now));
+        match self.phase {
+            Phase::Idle if self.hold.held => {
+                "nothing to do; the hold is set, a shutdown will wait for the drain".into()
+            }
+            Phase::Idle => "nothing to do; no hold is set".into(),
+            Phase::Preparing => "cordoning the node and looking at its VMs".into(),
+            Phase::Evacuating => {
+                format!("{remaining} of {total} VM(s) still here, {left} until the deadline")
+            }
+            Phase::Confirming => "no VM seems to be left, asking the API server once more".into(),
+            Phase::Drained
+                if self.drain.as_ref().is_some_and(|d| d.shutting_down) && self.hold.held =>
+            {
+                "the node is empty, releasing the hold".into()
+            }
+            Phase::Cancelling => "undoing the drain".into(),
+            Phase::Drained | Phase::Deadline | Phase::Cancelled | Phase::Refused => end,
+        }
+    }
+
+    /// One row per VM: where a VM had several pods here, the one that still counts, else the newest.
+    fn vm_rows(&self, now: Mono) -> Vec<VmStatus> {
+        let mut rows: BTreeMap<String, (&Track, VmStatus)> = BTreeMap::new();
+        for track in self.tracks.values() {
+            let row = vm_row(track, now);
+            let key = track.vm.to_string();
+            let better = rows.get(&key).is_none_or(|(other, _)| {
+                (track.ended.is_none(), track.first_seen)
+                    > (other.ended.is_none(), other.first_seen)
+            });
+            if better {
+                rows.insert(key, (track, row));
+            }
+        }
+        rows.into_values().map(|(_, row)| row).collect()
+    }
+}
+
+fn vm_row(track: &Track, now: Mono) -> VmStatus {
+    let asking = track.in_flight.is_some() && track.shown == VmPhase::Queued;
+    let took = track.ended.map(|(_, at)| {
+        at.since(track.first_post.unwrap_or(track.first_seen))
+            .as_secs_f64()
+    });
+    VmStatus {
+        namespace: track.vm.namespace.clone(),
+        name: track.vm.name.clone(),
+        pod: track.pod.name.clone(),
+        phase: track.ended.map_or(track.shown, |(phase, _)| phase),
+        says: if asking {
+            Wait::Asking.to_string()
+        } else {
+            track.says.clone()
+        },
+        target: track.target.clone(),
+        attempts: u32::try_from(track.attempts.len()).unwrap_or(u32::MAX),
+        posts: track.posts,
+        memory: (track.memory > 0).then_some(track.memory),
+        since: now.since(track.shown_since).as_secs_f64(),
+        took,
+        marked_by_us: track.ours && track.ended.is_none(),
+    }
+}

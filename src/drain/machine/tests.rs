@@ -1,0 +1,1 @@
+//! Stories of one drain, told to the machine input by input.

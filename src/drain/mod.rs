@@ -1,0 +1,16 @@
+//! The core: decides what happens to the VMs of this node. Pure: no I/O, no clock, no runtime.
+
+pub mod action;
+pub mod answer;
+pub mod judge;
+pub mod machine;
+pub mod pacing;
+pub mod phase;
+pub mod policy;
+pub mod record;
+pub mod status;
+pub mod time;
+pub mod track;
+pub mod trigger;
+pub mod verdict;
+pub mod world;

@@ -1,0 +1,52 @@
+//! The phases of a drain and where each may lead (design section 3).
+
+/// Where the machine is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Nothing to do.
+    #[default]
+    Idle,
+    /// Cordon, first lists.
+    Preparing,
+    /// VMs are on their way.
+    Evacuating,
+    /// Nothing seems to be left: fresh lists decide.
+    Confirming,
+    /// Empty. The hold is released, or logind was asked, or the node just stays drained.
+    Drained,
+    /// The deadline came first; VMs are left.
+    Deadline,
+    /// Called off; marks and cordon are being undone.
+    Cancelling,
+    /// Called off, all undone that could be.
+    Cancelled,
+    /// Nothing was done: the Node object is another machine, or the drain was given up.
+    Refused,
+}
+
+impl Phase {
+    /// The name in `status`, the bus and scenarios.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Preparing => "preparing",
+            Self::Evacuating => "evacuating",
+            Self::Confirming => "confirming",
+            Self::Drained => "drained",
+            Self::Deadline => "deadline",
+            Self::Cancelling => "cancelling",
+            Self::Cancelled => "cancelled",
+            Self::Refused => "refused",
+        }
+    }
+
+    /// VMs are being moved.
+    pub fn is_draining(self) -> bool {
+        matches!(self, Self::Preparing | Self::Evacuating | Self::Confirming)
+    }
+
+    /// A new drain may begin.
+    pub fn is_at_rest(self) -> bool {
+        !self.is_draining() && self != Self::Cancelling
+    }
+}

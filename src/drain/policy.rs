@@ -1,0 +1,244 @@
+//! The validated knobs of a drain: what the configuration and the trigger may change.
+//!
+//! Every time constant of the core is here, so that a test can speed all of them up.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What happens when the deadline comes and VMs are left (design section 3.7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnDeadline {
+    /// Let the host go and name every VM that is left.
+    #[default]
+    Proceed,
+}
+
+/// Whether guests may be shut down (design section 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Consent {
+    /// When the host really goes down.
+    #[default]
+    OnShutdown,
+    /// In every drain.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// When migrating VMs are evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pacing {
+    /// Just in time, when a migration slot is free.
+    #[default]
+    Slots,
+    /// All at once, KubeVirt queues them.
+    All,
+}
+
+/// What to do when somebody else uncordons the node in mid-drain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnForeignUncordon {
+    /// Cordon it again.
+    #[default]
+    Recordon,
+    /// Give the drain up.
+    Abort,
+}
+
+/// The knobs of one drain. Durations are what they say; see [`Timing`] for the finer ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// The node that is ours.
+    pub node_name: String,
+    /// `machine-id` of this host, empty when unreadable.
+    pub machine_id: String,
+    /// DMI product UUID of this host, empty when unreadable.
+    pub system_uuid: String,
+    /// Boot id of this host.
+    pub boot_id: String,
+    /// When migrating VMs are evicted.
+    pub pacing: Pacing,
+    /// Deadline of a drain of net 1; `None`: `Timing::default_deadline`.
+    pub deadline: Option<Duration>,
+    /// What happens then.
+    pub on_deadline: OnDeadline,
+    /// Consent to shut guests down.
+    pub consent: Consent,
+    /// Answer to a foreign uncordon.
+    pub on_foreign_uncordon: OnForeignUncordon,
+    /// Bytes per second of a migration, for the order (longest first) and the estimate.
+    pub migration_rate: u64,
+    /// Kept free between our deadline and logind's limit.
+    pub margin: Duration,
+    /// The finer time constants.
+    pub timing: Timing,
+}
+
+/// Time constants of the core; configuration section `[timing]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timing {
+    /// Deadline of a drain of net 1 when nothing else is configured.
+    #[serde(with = "seconds")]
+    pub default_deadline: Duration,
+    /// First pause after a transient failure of a request; doubles up to `retry_most`.
+    #[serde(with = "seconds")]
+    pub retry_first: Duration,
+    /// Longest pause after a transient failure (T17: at most 15 s).
+    #[serde(with = "seconds")]
+    pub retry_most: Duration,
+    /// First pause after a refusal that only the cluster can lift (disruption budget, overload); doubles.
+    #[serde(with = "seconds")]
+    pub refused_first: Duration,
+    /// Longest such pause.
+    #[serde(with = "seconds")]
+    pub refused_most: Duration,
+    /// Pause before asking again about a pod whose story cannot be seen (base tier).
+    #[serde(with = "seconds")]
+    pub ask_again: Duration,
+    /// How long an accepted eviction may stay without a mark before it is sent again (KubeVirt 1.4, T17).
+    #[serde(with = "seconds")]
+    pub mark_missing: Duration,
+    /// How long a source pod may keep running after its VM has moved before we go on without it (full tier).
+    #[serde(with = "seconds")]
+    pub linger: Duration,
+    /// How long the cluster's slots may be taken by others before we join KubeVirt's own queue.
+    #[serde(with = "seconds")]
+    pub queue_patience: Duration,
+    /// How long a migration may stand without any sign (base tier) before its slot counts as free.
+    #[serde(with = "seconds")]
+    pub slot_patience: Duration,
+    /// A picture without a sign of life for this long is called stale.
+    #[serde(with = "seconds")]
+    pub picture_stale: Duration,
+    /// Time limit of one request.
+    #[serde(with = "seconds")]
+    pub request: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        let s = Duration::from_secs;
+        Self {
+            default_deadline: s(1800),
+            retry_first: Duration::from_millis(500),
+            retry_most: s(15),
+            refused_first: s(30),
+            refused_most: s(60),
+            ask_again: s(10),
+            mark_missing: s(30),
+            linger: s(60),
+            queue_patience: s(15),
+            slot_patience: s(300),
+            picture_stale: s(60),
+            request: s(10),
+        }
+    }
+}
+
+impl Policy {
+    /// The defaults of the packaged configuration for the node `node_name`.
+    pub fn for_node(node_name: &str) -> Self {
+        Self {
+            node_name: node_name.into(),
+            machine_id: String::new(),
+            system_uuid: String::new(),
+            boot_id: String::new(),
+            pacing: Pacing::default(),
+            deadline: None,
+            on_deadline: OnDeadline::default(),
+            consent: Consent::default(),
+            on_foreign_uncordon: OnForeignUncordon::default(),
+            migration_rate: 1 << 30,
+            margin: Duration::from_secs(30),
+            timing: Timing::default(),
+        }
+    }
+}
+
+/// Durations in configuration and JSON: a number of seconds, or a text such as `90s`, `1h30m`.
+pub mod seconds {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::time::Duration;
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Number(f64),
+        Text(String),
+    }
+
+    /// As seconds.
+    pub fn serialize<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(span.as_secs_f64())
+    }
+
+    /// From seconds or text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        match Form::deserialize(from)? {
+            Form::Number(n) => Duration::try_from_secs_f64(n).map_err(serde::de::Error::custom),
+            Form::Text(text) => parse(&text).map_err(serde::de::Error::custom),
+        }
+    }
+
+    /// Reads `90s`, `5m`, `1h30m`, `200ms`; a bare number counts seconds.
+    pub fn parse(text: &str) -> Result<Duration, String> {
+        let bad = || format!("'{text}' is not a duration such as 90s, 5m or 1h30m");
+        let (mut total, mut rest) = (0.0_f64, text.trim());
+        if rest.is_empty() {
+            return Err(bad());
+        }
+        while !rest.is_empty() {
+            let end = rest
+                .find(|c: char| !c.is_ascii_digit() && c != '.')
+                .unwrap_or(rest.len());
+            let number: f64 = rest[..end].parse().map_err(|_| bad())?;
+            let tail = &rest[end..];
+            let stop = tail
+                .find(|c: char| !c.is_ascii_alphabetic())
+                .unwrap_or(tail.len());
+            total += number
+                * match &tail[..stop] {
+                    "" if stop == tail.len() => 1.0,
+                    "s" | "sec" => 1.0,
+                    "ms" => 0.001,
+                    "m" | "min" => 60.0,
+                    "h" => 3600.0,
+                    "d" => 86400.0,
+                    _ => return Err(bad()),
+                };
+            rest = tail[stop..].trim_start();
+        }
+        Duration::try_from_secs_f64(total).map_err(|_| bad())
+    }
+}
+
+/// The same for an optional duration; absent means `None`.
+pub mod opt_seconds {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::time::Duration;
+
+    #[derive(Deserialize)]
+    struct Inner(#[serde(with = "super::seconds")] Duration);
+
+    /// As seconds or null.
+    #[allow(
+        clippy::ref_option,
+        reason = "serde's `with` hands the field over by reference"
+    )]
+    pub fn serialize<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match span {
+            Some(span) => to.serialize_f64(span.as_secs_f64()),
+            None => to.serialize_none(),
+        }
+    }
+
+    /// From seconds, text or null.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Inner>::deserialize(from)?.map(|inner| inner.0))
+    }
+}

@@ -1,0 +1,35 @@
+//! What is written down, and how a machine goes on from it.
+
+use super::time::Mono;
+use super::trigger::Trigger;
+use super::world::ObjectRef;
+use serde::{Deserialize, Serialize};
+
+/// Version of the format; a record of another version is not understood and set aside.
+pub const FORMAT: u32 = 1;
+
+/// The state file `/var/lib/vmdrain-agent/state.json`, in memory (design section 6).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Id of the drain.
+    pub drain: String,
+    /// Boot id of the host: times below mean nothing in another boot.
+    pub boot: String,
+    /// Name of the phase.
+    pub phase: String,
+    /// What was asked for; `None` when a shutdown signal started it.
+    pub trigger: Option<Trigger>,
+    /// The host is known to be going down.
+    pub shutting_down: bool,
+    /// When it began.
+    pub started: Mono,
+    /// When it must end.
+    pub deadline: Mono,
+    /// The cordon is ours.
+    pub cordon_ours: bool,
+    /// VMIs that we have marked, or may have marked (asked before the answer was known).
+    pub marks: Vec<ObjectRef>,
+}

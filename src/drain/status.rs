@@ -1,0 +1,178 @@
+//! What is shown: one serialisable snapshot for `status`, the bus, the progress display and metrics.
+//!
+//! The JSON form is a contract: it only grows.
+
+use super::trigger::Then;
+use super::world::{Malformed, VmName};
+use serde::{Deserialize, Serialize};
+
+/// The whole snapshot. Times are seconds relative to the moment of the snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// Version of the agent.
+    pub version: String,
+    /// The node.
+    pub node: String,
+    /// Name of the phase: idle, preparing, evacuating, confirming, drained, deadline, cancelling, cancelled.
+    pub state: String,
+    /// One sentence: what happens now, and what is waited for.
+    pub says: String,
+    /// The drain, current or last.
+    pub drain: Option<DrainStatus>,
+    /// The hold on the host.
+    pub hold: HoldStatus,
+    /// The cordon.
+    pub cordon: CordonStatus,
+    /// VMs that this drain has seen, in the order of their names.
+    pub vms: Vec<VmStatus>,
+    /// How many VMs there were, and how many are still here.
+    pub vms_total: usize,
+    /// Still here.
+    pub vms_remaining: usize,
+    /// What cannot be seen, and what cures it.
+    pub blind: Vec<String>,
+    /// Objects that could not be read.
+    pub malformed: Vec<MalformedStatus>,
+    /// Anything else a person should know, loudest first.
+    pub warnings: Vec<String>,
+}
+
+/// A drain.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DrainStatus {
+    /// Id.
+    pub id: String,
+    /// Why.
+    pub reason: String,
+    /// Seconds since it began.
+    pub running_for: f64,
+    /// Seconds to the deadline (negative: past).
+    pub deadline_in: Option<f64>,
+    /// What happens at the deadline.
+    pub on_deadline: String,
+    /// The host is going down.
+    pub shutting_down: bool,
+    /// What is asked of logind afterwards.
+    pub then: Option<Then>,
+    /// Exit code of the finished drain (design section 7), absent while it runs.
+    pub exit: Option<u8>,
+}
+
+/// The delay lock.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HoldStatus {
+    /// Held.
+    pub held: bool,
+    /// Seconds logind waits for delay locks.
+    pub limit: Option<f64>,
+    /// What is wrong, empty when all is well.
+    pub trouble: String,
+}
+
+/// The cordon.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CordonStatus {
+    /// `spec.unschedulable` as last seen; absent when not known.
+    pub unschedulable: Option<bool>,
+    /// It is ours.
+    pub ours: bool,
+    /// Whose it is, as a sentence part.
+    pub who: String,
+}
+
+/// Where one VM stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VmPhase {
+    /// Nothing asked yet: waits for its turn.
+    #[default]
+    Queued,
+    /// Marked; KubeVirt has not begun.
+    Marked,
+    /// The target pod is being placed and started.
+    Scheduling,
+    /// Memory is being copied.
+    Migrating,
+    /// An inbound migration is arriving.
+    Arriving,
+    /// The guest is shutting down.
+    ShuttingDown,
+    /// Nothing can be done until something changes; `says` tells what.
+    Blocked,
+    /// Waits for something that comes by itself.
+    Waiting,
+    /// Moved to another node.
+    Migrated,
+    /// Shut down here.
+    ShutDown,
+    /// Gone, and nobody can see how.
+    Gone,
+    /// Still here when the drain ended.
+    Left,
+}
+
+/// One VM.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VmStatus {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Its launcher pod here.
+    pub pod: String,
+    /// Where it stands.
+    pub phase: VmPhase,
+    /// Why, as a sentence.
+    pub says: String,
+    /// Target node, where it is known.
+    pub target: Option<String>,
+    /// Migration attempts that were seen.
+    pub attempts: u32,
+    /// Eviction POSTs sent.
+    pub posts: u32,
+    /// Memory in bytes.
+    pub memory: Option<u64>,
+    /// Seconds since the phase was entered.
+    pub since: f64,
+    /// Seconds from the first request to its end, once it has ended.
+    pub took: Option<f64>,
+    /// The mark on the VMI is ours.
+    pub marked_by_us: bool,
+}
+
+impl VmStatus {
+    /// Namespace and name.
+    pub fn vm(&self) -> VmName {
+        VmName {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+}
+
+/// An object that could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MalformedStatus {
+    /// Plural resource.
+    pub resource: String,
+    /// `namespace/name`.
+    pub object: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl From<&Malformed> for MalformedStatus {
+    fn from(m: &Malformed) -> Self {
+        Self {
+            resource: m.resource.clone(),
+            object: m.object.clone(),
+            why: m.why.clone(),
+        }
+    }
+}

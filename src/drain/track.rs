@@ -1,0 +1,175 @@
+//! What this drain remembers of one VM on this node: requests, answers, how it ended.
+
+use super::action::EffectId;
+use super::answer::{Answer, Pause};
+use super::policy::Timing;
+use super::status::VmPhase;
+use super::time::Mono;
+use super::world::{ObjectRef, VmName};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Memory of one launcher pod (or of a VMI whose pod was not seen yet).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Track {
+    /// The pod; `uid` is empty while only the VMI was seen.
+    pub pod: ObjectRef,
+    /// Its VM.
+    pub vm: VmName,
+    /// UID of its VMI, empty when unknown.
+    pub vmi_uid: String,
+    /// Memory in bytes, for the order.
+    pub memory: u64,
+    /// First seen.
+    pub first_seen: Mono,
+    /// The request that is on its way, and whether it only asks.
+    pub in_flight: Option<(EffectId, bool)>,
+    /// Last answer (dry or not) and when.
+    pub last: Option<(Answer, Mono)>,
+    /// Last answer of a dry run: what an eviction would do.
+    pub class: Option<Answer>,
+    /// No request before this moment.
+    pub not_before: Mono,
+    /// Transient failures in a row.
+    pub failures: u32,
+    /// Refusals in a row.
+    pub refusals: u32,
+    /// When KubeVirt accepted the evacuation.
+    pub accepted: Option<Mono>,
+    /// When an eviction was granted.
+    pub granted: Option<Mono>,
+    /// The mark is ours.
+    pub ours: bool,
+    /// A request of ours may have written the mark, the answer was lost.
+    pub maybe_ours: bool,
+    /// The mark was seen after we asked.
+    pub seen_mark: bool,
+    /// The VMI was seen on this node.
+    pub seen_here: bool,
+    /// When the VM was first seen to have left although its pod still runs.
+    pub moved_since: Option<Mono>,
+    /// The pod was seen being deleted.
+    pub seen_deleting: bool,
+    /// The pod was seen `Succeeded`, or its compute container ended.
+    pub seen_ended: bool,
+    /// It is an inbound migration that never was active here.
+    pub inbound: bool,
+    /// VMIMs of this VM that were seen in this drain.
+    pub attempts: BTreeSet<String>,
+    /// A VMIM of this VM succeeded: its target node.
+    pub moved_to: Option<String>,
+    /// Eviction POSTs sent (without dry runs).
+    pub posts: u32,
+    /// First request.
+    pub first_post: Option<Mono>,
+    /// How and when it ended.
+    pub ended: Option<(VmPhase, Mono)>,
+    /// Shown phase and since when.
+    pub shown: VmPhase,
+    /// Since when `shown`.
+    pub shown_since: Mono,
+    /// Shown sentence.
+    pub says: String,
+    /// Shown target node.
+    pub target: Option<String>,
+}
+
+impl Track {
+    /// Its VMI.
+    pub fn vmi(&self) -> ObjectRef {
+        ObjectRef {
+            namespace: self.vm.namespace.clone(),
+            name: self.vm.name.clone(),
+            uid: self.vmi_uid.clone(),
+        }
+    }
+
+    /// Takes note of an answer and sets the earliest next request. `jitter` is in 0..1.
+    pub fn answered(
+        &mut self,
+        answer: Answer,
+        retry_after: Option<u32>,
+        dry: bool,
+        now: Mono,
+        timing: &Timing,
+        jitter: f64,
+    ) {
+        self.in_flight = None;
+        let pause = answer.pause();
+        self.failures = if pause == Pause::Transient {
+            self.failures.saturating_add(1)
+        } else {
+            0
+        };
+        self.refusals = if pause == Pause::Refused {
+            self.refusals.saturating_add(1)
+        } else {
+            0
+        };
+        let length = match pause {
+            Pause::None => Duration::ZERO,
+            Pause::Transient => doubled(timing.retry_first, timing.retry_most, self.failures),
+            Pause::Refused => doubled(timing.refused_first, timing.refused_most, self.refusals),
+            Pause::AskAgain => timing.ask_again,
+        };
+        let length = length.mul_f64(0.85 + 0.3 * jitter);
+        let floor = Duration::from_secs(u64::from(retry_after.unwrap_or(0)));
+        self.not_before = now + length.max(floor);
+        if dry {
+            self.class = Some(answer.clone());
+        } else {
+            match answer {
+                Answer::Granted => self.granted = Some(now),
+                Answer::Marked => {
+                    self.ours = true;
+                    self.accepted = Some(now);
+                }
+                Answer::InProgress => {
+                    self.ours |= self.maybe_ours;
+                    self.accepted = Some(now);
+                }
+                ref open if open.leaves_mark_open() => self.maybe_ours = true,
+                _ => {}
+            }
+        }
+        self.last = Some((answer, now));
+    }
+
+    /// A request that got no answer at all.
+    pub fn unanswered(&mut self, why: String, dry: bool, now: Mono, timing: &Timing, jitter: f64) {
+        self.answered(Answer::Unexpected(why), None, dry, now, timing, jitter);
+    }
+
+    /// It has come to its end here.
+    pub fn end(&mut self, phase: VmPhase, now: Mono) {
+        if self.ended.is_none() {
+            self.ended = Some((phase, now));
+            self.in_flight = None;
+        }
+    }
+
+    /// How it ended, judged from everything that was seen of it.
+    pub fn outcome(&self) -> VmPhase {
+        if self.moved_to.is_some() {
+            VmPhase::Migrated
+        } else if self.inbound && !self.seen_here {
+            VmPhase::Gone
+        } else if self.granted.is_some() || self.seen_deleting {
+            VmPhase::ShutDown
+        } else if self.moved_since.is_some() || (self.accepted.is_some() && self.seen_ended) {
+            // Base tier: Succeeded without a deletionTimestamp after an accepted evacuation means moved
+            // (control-plane.md 9).
+            VmPhase::Migrated
+        } else if self.seen_ended {
+            VmPhase::ShutDown
+        } else {
+            VmPhase::Gone
+        }
+    }
+}
+
+/// `first`, doubled with every further time, at most `most`.
+pub fn doubled(first: Duration, most: Duration, times: u32) -> Duration {
+    let factor = 2_u32.saturating_pow(times.saturating_sub(1).min(16));
+    first.saturating_mul(factor).min(most)
+}

@@ -1,0 +1,239 @@
+//! Why is my VM not moving: the one exhaustive verdict per VM, with its sentence.
+//!
+//! `status` prints these sentences as they are; to change a text, change it here.
+
+use super::world::VmName;
+use std::fmt;
+
+/// What is to be done with one VM now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Not a VM that needs anything.
+    Ignore(Ignore),
+    /// Send the eviction, as soon as its lane allows it.
+    Evict(Lane),
+    /// Ask by a dry run what an eviction would do (base tier, or nothing else tells).
+    Ask,
+    /// Something is on its way; nothing to do.
+    Wait(Wait),
+    /// Nothing will happen until something or somebody changes.
+    Blocked(Blocked),
+    /// No guest is here any more.
+    Gone,
+}
+
+/// Which way an eviction takes the VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// It will live-migrate: needs a slot.
+    Migrate,
+    /// The guest will be shut down: needs no slot.
+    Shutdown,
+    /// Strategy External: marked, then somebody else moves it. Needs no slot.
+    External,
+}
+
+/// Why a pod does not matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignore {
+    /// `hp-volume-*` pods follow their launcher pod.
+    Hotplug,
+    /// A WaitForFirstConsumer helper pod.
+    Provisioning,
+}
+
+/// What is being waited for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wait {
+    /// Accepted by KubeVirt, its controllers have not begun.
+    Marked,
+    /// Marked, but not by this drain.
+    MarkedByOthers,
+    /// A VMIM exists and waits for a slot of KubeVirt.
+    InQueue,
+    /// The last attempt failed; KubeVirt tries again by itself.
+    Backoff {
+        /// Failed attempts so far.
+        failed: u32,
+        /// Reason of the last failure.
+        why: String,
+    },
+    /// KubeVirt holds the VMIM back.
+    HeldBack(String),
+    /// The target pod is being placed and started.
+    Scheduling,
+    /// Copying memory.
+    Migrating {
+        /// Where to.
+        to: String,
+    },
+    /// Accepted; how far it is cannot be seen with these rights.
+    MigratingUnseen,
+    /// A migration that somebody else started is running.
+    ForeignMigration,
+    /// An inbound migration: it must arrive before it can be sent on.
+    Arriving {
+        /// Where it comes from.
+        from: String,
+    },
+    /// The VM has moved, its old pod here is still ending.
+    LeftOver,
+    /// The guest is shutting down.
+    ShuttingDown,
+    /// The VM is still starting: whether it can migrate is not known yet.
+    Starting,
+    /// The picture does not show its VMI yet.
+    VmiUnseen,
+    /// The VMI is gone, only its pod is left.
+    VmiGone,
+    /// The API server says that the pod is gone, the picture still shows it.
+    PodGone,
+    /// Its namespace is being deleted.
+    NamespaceTerminating,
+    /// External: marked, a foreign controller has to take it away.
+    External,
+    /// A request is on its way.
+    Asking,
+    /// A request failed and is repeated.
+    Retry {
+        /// What failed.
+        why: String,
+    },
+    /// It waits for its turn: all slots are in use.
+    Slot {
+        /// VMs before it.
+        ahead: usize,
+        /// Slots that are in use.
+        used: u32,
+        /// Slots that there are.
+        limit: u32,
+    },
+    /// All slots of the cluster are taken by migrations of other nodes.
+    ClusterSlots {
+        /// Slots that there are.
+        limit: u32,
+    },
+    /// Its pod is not in the picture yet.
+    PodUnseen,
+}
+
+/// What stands in the way.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Blocked {
+    /// Strategy LiveMigrate, but it cannot migrate.
+    NotMigratable {
+        /// KubeVirt's reason, empty when it cannot be seen.
+        reason: String,
+    },
+    /// The eviction would stop the guest, and nobody allowed that.
+    NeedsConsent,
+    /// The configuration forbids it.
+    ConsentNever,
+    /// A disruption budget.
+    Budget {
+        /// Its name.
+        name: String,
+        /// Needs and has.
+        says: String,
+        /// It can never be satisfied as it is.
+        never: bool,
+    },
+    /// More than one budget selects the pod.
+    SeveralBudgets {
+        /// Their names, where they can be read.
+        names: Vec<String>,
+    },
+    /// The API server is overloaded.
+    Throttled,
+    /// A right is missing.
+    Denied(String),
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Marked => f.write_str("evacuation accepted, waiting for KubeVirt to start the migration"),
+            Self::MarkedByOthers => f.write_str("already marked for evacuation by somebody else, waiting for KubeVirt"),
+            Self::InQueue => f.write_str("migration is queued in KubeVirt, waiting for a free slot"),
+            Self::Backoff { failed, why } if why.is_empty() => {
+                write!(f, "{failed} migration attempt(s) failed; KubeVirt tries again after a pause")
+            }
+            Self::Backoff { failed, why } => {
+                write!(f, "{failed} migration attempt(s) failed ({why}); KubeVirt tries again after a pause")
+            }
+            Self::HeldBack(why) => write!(f, "KubeVirt holds the migration back: {why}"),
+            Self::Scheduling => f.write_str("target pod is being scheduled and started"),
+            Self::Migrating { to } if to.is_empty() => f.write_str("migrating"),
+            Self::Migrating { to } => write!(f, "migrating to {to}"),
+            Self::MigratingUnseen => f.write_str("migrating (progress is not visible with the node's own rights)"),
+            Self::ForeignMigration => f.write_str("a migration started by somebody else is running, waiting for it"),
+            Self::Arriving { from } if from.is_empty() => {
+                f.write_str("inbound migration, it must arrive before it can be sent on")
+            }
+            Self::Arriving { from } => {
+                write!(f, "inbound migration from {from}, it must arrive before it can be sent on")
+            }
+            Self::LeftOver => f.write_str("has moved away, its old pod here is still ending"),
+            Self::ShuttingDown => f.write_str("guest is shutting down"),
+            Self::Starting => f.write_str("VM is still starting, KubeVirt does not know yet whether it can migrate"),
+            Self::VmiUnseen => f.write_str("its VMI has not been seen yet"),
+            Self::VmiGone => f.write_str("its VMI is gone, waiting for the pod to end"),
+            Self::PodGone => f.write_str("its pod is gone, waiting for the list to show that"),
+            Self::NamespaceTerminating => {
+                f.write_str("its namespace is being deleted, evictions are refused there; waiting for the pod to go")
+            }
+            Self::External => {
+                f.write_str("marked for evacuation, eviction strategy External: waiting for its own controller to move it")
+            }
+            Self::Asking => f.write_str("request is on its way"),
+            Self::Retry { why } => write!(f, "will be asked again: {why}"),
+            Self::Slot { ahead, used, limit } => {
+                write!(f, "queued: {used} of {limit} migration slots in use, {ahead} VM(s) ahead")
+            }
+            Self::ClusterSlots { limit } => {
+                write!(f, "queued: all {limit} migration slots of the cluster are taken by other nodes")
+            }
+            Self::PodUnseen => f.write_str("its pod has not been seen yet"),
+        }
+    }
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotMigratable { reason } if reason.is_empty() => f.write_str("cannot be live-migrated"),
+            Self::NotMigratable { reason } => write!(f, "cannot be live-migrated: {reason}"),
+            Self::NeedsConsent => f.write_str(
+                "needs consent: evicting it would shut the guest down, and the host is not going down; allow it with --allow-guest-shutdown",
+            ),
+            Self::ConsentNever => f.write_str(
+                "evicting it would shut the guest down, and drain.allow_guest_shutdown is \"never\"",
+            ),
+            Self::Budget { name, says, never: true } => write!(
+                f,
+                "disruption budget {name} can never allow it: maxUnavailable and percentages do not work for VMs; use an integer minAvailable ({says})"
+            ),
+            Self::Budget { name, says, never: false } if name.is_empty() => {
+                write!(f, "a disruption budget does not allow it now: {says}")
+            }
+            Self::Budget { name, says, never: false } => {
+                write!(f, "disruption budget {name} does not allow it now: {says}")
+            }
+            Self::SeveralBudgets { names } if names.is_empty() => {
+                f.write_str("two PDBs select its pod, Kubernetes refuses such evictions; remove one of them")
+            }
+            Self::SeveralBudgets { names } => write!(
+                f,
+                "two PDBs: {} select its pod, Kubernetes refuses such evictions; remove one of them",
+                names.join(", ")
+            ),
+            Self::Throttled => f.write_str("the API server is overloaded and asks to wait"),
+            Self::Denied(why) => write!(f, "a right is missing: {why}"),
+        }
+    }
+}
+
+/// A sentence about the drain as a whole, for a VM that is left at its end.
+pub fn left_sentence(vm: &VmName, says: &str) -> String {
+    format!("{vm} is still running here: {says}")
+}

@@ -1,0 +1,63 @@
+//! What time is it? The only place that reads a clock.
+
+use crate::agent::ports::Clock;
+use crate::drain::time::Mono;
+use nix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// Longest single sleep of [`BootClock::sleep_until`]: tokio's timers stand still while the host is
+/// suspended, `CLOCK_BOOTTIME` does not, so a long sleep looks at the clock now and then.
+const LONGEST_NAP: Duration = Duration::from_secs(60);
+
+/// Now, on `CLOCK_BOOTTIME`.
+pub fn now() -> Mono {
+    read(ClockId::CLOCK_BOOTTIME)
+}
+
+/// Now, on `CLOCK_MONOTONIC`: the clock of logind's deadlines (systemd 257 and later).
+pub fn monotonic() -> Mono {
+    read(ClockId::CLOCK_MONOTONIC)
+}
+
+fn read(clock: ClockId) -> Mono {
+    // Both clocks exist on every Linux that systemd runs on; the call cannot fail there.
+    clock_gettime(clock)
+        .map(|t| Mono(Duration::from(t).as_millis().try_into().unwrap_or(u64::MAX)))
+        .unwrap_or_default()
+}
+
+/// The host's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl Clock for BootClock {
+    fn now(&self) -> Mono {
+        now()
+    }
+
+    async fn sleep_until(&self, when: Mono) {
+        loop {
+            let left = when.left(now());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.min(LONGEST_NAP)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sleeps_at_least_until_then() {
+        let clock = BootClock;
+        let when = clock.now() + Duration::from_millis(30);
+        clock.sleep_until(when).await;
+        let late = clock.now().since(when);
+        assert!(clock.now() >= when);
+        assert!(late < Duration::from_secs(5), "woke {late:?} late");
+        clock.sleep_until(when).await; // in the past: returns at once
+    }
+}

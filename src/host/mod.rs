@@ -1,0 +1,43 @@
+//! The systemd adapter: the hold on the host, the record on disk, the clock, signals and who we are.
+//!
+//! ```text
+//!  logind ──signals──► worker (one task) ──HostEvent──► driver
+//!    ▲                    │ owns the subscriptions, watches a pending shutdown, reconnects
+//!    └── take/release/ask ┴── Logind (what the driver calls; closing the hold never waits for the bus)
+//! ```
+//!
+//! | file | answers |
+//! |---|---|
+//! | `logind.rs` | what the driver may ask of logind |
+//! | `worker.rs` | what logind tells us, and how the hold survives logind and the bus |
+//! | `session.rs` | what belongs to one connection, and who logind is on it |
+//! | `pending.rs` | whether an announced shutdown is still pending |
+//! | `hold.rs` | where the lock's file descriptor is, and what `held` means |
+//! | `ask.rs` | how logind is asked to go down, and who forbids it |
+//! | `login1.rs` | what logind's interface looks like on the wire |
+//! | `notify.rs` | what the service manager is told (`sd_notify`), and its fd store |
+//! | `store.rs` | where the record is kept |
+//! | `clock.rs`, `signals.rs`, `identity.rs`, `instance.rs` | the time, Unix signals, who this machine is, are we alone |
+
+pub mod ask;
+pub mod clock;
+pub mod hold;
+pub mod identity;
+pub mod instance;
+pub mod login1;
+pub mod logind;
+pub mod notify;
+pub mod pending;
+mod session;
+pub mod signals;
+pub mod store;
+pub mod timing;
+mod worker;
+
+pub use clock::BootClock;
+pub use identity::Identity;
+pub use instance::Instance;
+pub use logind::{Logind, Options};
+pub use signals::{Signal, Signals};
+pub use store::FileStore;
+pub use timing::Timing;

@@ -1,0 +1,3 @@
+//! What the outside sees of the program besides its interfaces: the journal.
+
+pub mod logging;

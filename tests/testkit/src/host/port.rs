@@ -1,0 +1,59 @@
+//! The host as the agent's driver sees it.
+
+use tokio::sync::mpsc;
+use vmdrain_agent::agent::ports::{Host, HostEvent};
+use vmdrain_agent::drain::action::{HoldView, LogindAnswer};
+use vmdrain_agent::drain::trigger::Then;
+
+use super::machine::ModelHost;
+
+impl Host for ModelHost {
+    async fn start(&self, events: mpsc::Sender<HostEvent>) -> Result<HoldView, String> {
+        self.with(|state, now| {
+            state.listener = Some(events);
+            // An agent that starts inside a delay gets no lock; the one in the fd store is adopted.
+            let _ = state.take(now);
+            if state.logind.preparing() && state.logind.answers() {
+                let left = state.logind.deadline().unwrap_or(now).saturating_sub(now);
+                state.announce(left);
+            }
+            Ok(state.view())
+        })
+    }
+
+    async fn take_hold(&self) -> Result<HoldView, String> {
+        self.with(|state, now| state.take(now).map(|()| state.view()))
+    }
+
+    async fn release(&self) -> Result<HoldView, String> {
+        self.with(|state, now| {
+            state.give_up(now);
+            Ok(state.view())
+        })
+    }
+
+    async fn ask_logind(&self, then: Then) -> LogindAnswer {
+        self.with(|state, now| {
+            if let Some(blocker) = state.blocker() {
+                return LogindAnswer::Blocked(format!(
+                    "{} forbids it with a block lock",
+                    blocker.who
+                ));
+            }
+            if state.logind.preparing() {
+                return LogindAnswer::Accepted;
+            }
+            match state.logind.request(then, now) {
+                Ok(says) => {
+                    state.said(says, now);
+                    LogindAnswer::Accepted
+                }
+                Err(why) => LogindAnswer::Failed(why),
+            }
+        })
+    }
+
+    fn status_line(&self, text: &str) {
+        self.with(|state, _| text.clone_into(&mut state.status_line));
+    }
+}
