@@ -161,6 +161,8 @@ impl Handler {
             return;
         }
         self.follow_departures(&here).await;
+        let shared = self.shared.clone();
+        shared.with(|machine| self.drop_targets(machine, &coming));
         for vmi in newest(here, coming).values() {
             if self.written.get(uid(vmi)).is_some_and(|known| known == text(vmi, "metadata.resourceVersion")) {
                 continue;
