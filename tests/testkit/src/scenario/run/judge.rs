@@ -30,8 +30,7 @@ pub fn judge(what: &What, scene: &Scene<'_>) -> Judgement {
         What::Vm(vm) => vms(vm, scene),
         What::Node(node) => self::node(node, scene),
         What::Requests(which, bounds) => {
-            let log = scene.log.entries();
-            let hits = log.iter().filter(|entry| scene.from_agent(entry) && request(which, entry));
+            let hits = scene.asked.iter().filter(|entry| request(which, entry));
             count(hits.count(), *bounds, "requests")
         }
         What::Event(which, bounds) => {

@@ -129,11 +129,16 @@ impl Observer {
         story.killed.get_or_insert_with(|| how.to_owned());
     }
 
-    /// Launcher pods on the host in which a guest runs.
+    /// Launcher pods on the host in which a guest runs; one whose guest has moved away does not count.
     pub fn guests_here(&self) -> impl Iterator<Item = &Pod> {
+        let moved = |pod: &Pod| {
+            let story = self.vms.get(&pod.vm);
+            story.is_some_and(|story| story.phase == "Running" && story.node != self.host)
+        };
         self.pods
             .values()
             .filter(|pod| pod.launcher && pod.guest && !pod.over && pod.node == self.host)
+            .filter(move |pod| !moved(pod))
     }
 
     fn vmi(&mut self, vmi: &Value, gone: bool, now: Duration) {

@@ -16,6 +16,7 @@ use crate::scenario::event::api::{Answer, ApiDo, Trouble, VirtPart};
 use crate::scenario::event::cluster::{NodeDo, PdbDo, PodDo, VmDo, VmSet};
 use crate::scenario::values::Span;
 use crate::scenario::words::Migratable;
+use crate::scenario::world::Vm;
 
 /// Plays events on a cluster. Times in the story are moved by `origin`, when it began on the world's clock.
 pub struct Others<'a> {
@@ -151,7 +152,11 @@ impl Others<'_> {
         let world = &self.cluster.world;
         let space = |ns: &Option<String>, vm: &str| self.namespace("virtualmachineinstances", ns, vm);
         let done = match what {
-            VmDo::Create(new) => world.vm_create(&vm_spec(new)),
+            VmDo::Create(new) => {
+                let made = world.vm_create(&vm_spec(new));
+                self.not_yet_running(new);
+                made
+            }
             VmDo::Delete(vm) => {
                 world.vm_delete(&space(&vm.namespace, &vm.vm), &vm.vm);
                 Ok(())
@@ -167,6 +172,18 @@ impl Others<'_> {
             VmDo::Stop(vm) => world.vm_stop(&space(&vm.namespace, &vm.vm), &vm.vm).await,
         };
         done.map_err(|failure| NotPlayed::Cannot(failure.message))
+    }
+
+    /// A VM that appears on a node in mid-story is left one step before Running: only then does virt-handler wait for its pod.
+    fn not_yet_running(&self, new: &Vm) {
+        if new.node.is_some() {
+            for name in new.names() {
+                let store = self.cluster.store();
+                store.update("virtualmachineinstances", &new.namespace, &name, |vmi| {
+                    vmi["status"]["phase"] = json!("Scheduled");
+                });
+            }
+        }
     }
 
     /// The namespace that is named, or the one in which there is such an object.

@@ -7,12 +7,13 @@ use super::cluster::Cluster;
 use super::observer::Observer;
 use super::others::Others;
 use super::rules::{Rules, Terms};
-use super::scene::{Glance, Scene};
+use super::scene::{Glance, Scene, from_agent};
 use super::stage::Stage;
 use super::trace::Trace;
 use super::tracker::Tracker;
 use super::verdict::Verdict;
 use crate::api::Change;
+use crate::api::log::Entry;
 use crate::host::{Change as HostChange, Moment};
 use crate::scenario::event::agent::AgentDo;
 use crate::scenario::event::{Do, Event};
@@ -39,6 +40,9 @@ pub(super) struct Player<'a, S> {
     revision: u64,
     moments: usize,
     kills: usize,
+    /// What the agent asked, without bodies.
+    asked: Vec<Entry>,
+    log_seen: usize,
     problems: Vec<String>,
     /// Since when nothing is left to wait for.
     over_since: Option<Duration>,
@@ -60,6 +64,8 @@ impl<'a, S: Stage> Player<'a, S> {
             revision: 0,
             moments: 0,
             kills: 0,
+            asked: Vec::new(),
+            log_seen: 0,
             origin: Duration::ZERO,
             problems: Vec::new(),
             over_since: None,
@@ -97,6 +103,7 @@ impl<'a, S: Stage> Player<'a, S> {
         let timeline: &'a [Event] = &self.scenario.timeline;
         let mut next = 0;
         self.step().await;
+        self.begin();
         loop {
             changed.borrow_and_update();
             while timeline.get(next).is_some_and(|event| event.time.0 <= self.now()) {
@@ -126,6 +133,20 @@ impl<'a, S: Stage> Player<'a, S> {
                 () = clock.sleep_until(self.origin + wake) => {}
             }
         }
+    }
+
+    /// The expectations see the scene before anything has happened.
+    fn begin(&mut self) {
+        let glance = self.stage.glance();
+        let scene = scene(
+            self.now(),
+            self.cluster,
+            &self.stage,
+            (&glance, &self.asked),
+            &self.observer,
+            self.scenario,
+        );
+        self.tracker.begin(&scene);
     }
 
     async fn event(&mut self, event: &Event) {
@@ -173,14 +194,31 @@ impl<'a, S: Stage> Player<'a, S> {
             self.kills += 1;
             self.observer.killed(&(kill.namespace, kill.name), &kill.reason);
         }
+        self.listen();
         for panic in self.stage.panics() {
             self.rules.broken(Rule::Panic, self.now(), panic);
         }
         let glance = self.stage.glance();
-        let scene = scene(self.now(), self.cluster, &self.stage, &glance, &self.observer, self.scenario);
+        let scene = scene(
+            self.now(),
+            self.cluster,
+            &self.stage,
+            (&glance, &self.asked),
+            &self.observer,
+            self.scenario,
+        );
         self.rules.step(&scene, &history);
         self.trace.step(&scene, &changes, &history);
         self.tracker.look(&scene);
+    }
+
+    /// Takes in the agent's requests.
+    fn listen(&mut self) {
+        let fresh = self.cluster.server.log.entries_from(self.log_seen);
+        self.log_seen += fresh.len();
+        let node = &self.scenario.host.node;
+        let ours = fresh.into_iter().filter(|entry| from_agent(node, entry));
+        self.asked.extend(ours.map(|entry| Entry { body: None, ..entry }));
     }
 
     /// The cluster follows the host's power.
@@ -260,7 +298,14 @@ impl<'a, S: Stage> Player<'a, S> {
                 self.rules.broken(Rule::KubeVirt, at, what);
             }
         }
-        let scene = scene(now, self.cluster, &self.stage, &glance, &self.observer, self.scenario);
+        let scene = scene(
+            now,
+            self.cluster,
+            &self.stage,
+            (&glance, &self.asked),
+            &self.observer,
+            self.scenario,
+        );
         if self.problems.is_empty() {
             self.rules.end(&scene);
             self.tracker.end(&scene);
@@ -286,7 +331,7 @@ fn scene<'a, S: Stage>(
     now: Duration,
     cluster: &'a Cluster,
     stage: &'a S,
-    glance: &'a Glance,
+    (glance, asked): (&'a Glance, &'a [Entry]),
     observer: &'a Observer,
     scenario: &'a Scenario,
 ) -> Scene<'a> {
@@ -294,6 +339,7 @@ fn scene<'a, S: Stage>(
         now,
         store: cluster.store(),
         log: &cluster.server.log,
+        asked,
         glance,
         journal: stage.journal(),
         results: stage.results(),

@@ -106,8 +106,10 @@ pub struct Scene<'a> {
     pub now: Duration,
     /// The cluster.
     pub store: &'a Store,
-    /// What the API server was asked.
+    /// What the API server was asked by anybody.
     pub log: &'a Log,
+    /// What the agent asked, without bodies.
+    pub asked: &'a [Entry],
     /// The agent and the host.
     pub glance: &'a Glance,
     /// The agent's journal.

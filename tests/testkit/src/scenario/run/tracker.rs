@@ -74,6 +74,16 @@ impl Tracker {
             .unwrap_or_default()
     }
 
+    /// Before anything has happened: what is true already cannot come true by some moment, so such an expectation proves nothing.
+    pub fn begin(&mut self, scene: &Scene<'_>) {
+        for track in &mut self.tracks {
+            if matches!(track.expect.when, When::By(_)) && judge(&track.expect.what, scene).is_ok() {
+                let why = "it is true from the beginning, so `by` proves nothing: use `at`, `always` or no time at all";
+                track.fail(scene.now, why.into());
+            }
+        }
+    }
+
     /// Looks at whatever is to be looked at in this scene.
     pub fn look(&mut self, scene: &Scene<'_>) {
         for track in self.tracks.iter_mut().filter(|track| track.is_open()) {

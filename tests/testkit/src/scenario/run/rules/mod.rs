@@ -88,8 +88,11 @@ impl Rules {
         self.cluster.step(scene, &mut found);
         let lines = scene.journal.lines_from(self.lines_seen);
         self.lines_seen += lines.len();
+        // A drain that has failed (deadline, another machine, no API) says so as an error, and rightly.
+        let drain = scene.glance.status.as_ref().and_then(|status| status.drain.as_ref());
+        let failed = drain.and_then(|drain| drain.exit).is_some_and(|exit| exit != 0 && exit != 5);
         for line in lines {
-            journal(&line, &mut found);
+            journal(&line, failed, &mut found);
         }
         self.add(found);
     }
@@ -146,13 +149,13 @@ impl Found {
     }
 }
 
-fn journal(line: &Line, found: &mut Found) {
-    if line.level == "error" {
-        let rule = if line.text.contains("panicked") {
-            Rule::Panic
-        } else {
-            Rule::ErrorLines
-        };
-        found.add(rule, format!("the journal has an error: {}", line.text));
+fn journal(line: &Line, failed: bool, found: &mut Found) {
+    if line.level != "error" {
+        return;
+    }
+    if line.text.contains("panicked") {
+        found.add(Rule::Panic, format!("the journal has a panic: {}", line.text));
+    } else if !failed {
+        found.add(Rule::ErrorLines, format!("the journal has an error: {}", line.text));
     }
 }
