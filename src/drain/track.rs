@@ -172,7 +172,6 @@ impl Track {
     pub fn end(&mut self, phase: VmPhase, now: Mono) {
         if self.ended.is_none() {
             self.ended = Some((phase, now));
-            self.in_flight = None;
         }
     }
 

@@ -1,4 +1,5 @@
 //! The integration tests: one binary.
 
+mod cli;
 mod layering;
 mod simulation;

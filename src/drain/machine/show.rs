@@ -215,6 +215,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::VmiUnseen
         | Wait::NamespaceTerminating
         | Wait::Retry { .. }
+        | Wait::Cordon { .. }
         | Wait::PodUnseen => VmPhase::Waiting,
     }
 }

@@ -16,7 +16,10 @@ impl Run {
         match action {
             Action::Evict { id, pod, dry_run } => {
                 self.check_evict(pod, *dry_run)?;
-                self.watcher.in_flight.insert(id.0, pod.uid.clone());
+                let now = self.now();
+                self.watcher
+                    .in_flight
+                    .insert(id.0, (pod.uid.clone(), now));
                 Ok(())
             }
             Action::Release(_) => self.check_release(),
@@ -35,7 +38,10 @@ impl Run {
         if view.kind != PodKind::Launcher || view.is_empty_of_guest() || view.pod.name != pod.name {
             return Err(format!("{pod} is evicted and holds no guest"));
         }
-        if self.watcher.in_flight.values().any(|uid| *uid == pod.uid) {
+        // A request whose task has died counts as lost after a minute.
+        let lost = self.now().saturating_sub(60_000);
+        let mut in_flight = self.watcher.in_flight.values();
+        if in_flight.any(|(uid, at)| *uid == pod.uid && *at > lost) {
             return Err(format!("{pod} is asked twice at the same time"));
         }
         if dry {
@@ -158,7 +164,9 @@ impl Run {
                 return Err(format!("stuck in {}: {}", phase.name(), status.says));
             }
         }
-        if self.is_friendly() && machine.phase() != Phase::Drained {
+        // A finished drain leaves nothing to remember: after a restart the agent is idle.
+        let forgotten = self.watcher.crashes > 0 && machine.phase() == Phase::Idle;
+        if self.is_friendly() && machine.phase() != Phase::Drained && !forgotten {
             return Err(format!(
                 "nothing stood in the way, and it ended {}: {}",
                 machine.phase().name(),
@@ -239,7 +247,11 @@ fn goes(vm: &VmPlan, consent: bool, sees_moves: bool) -> bool {
         Strategy::LiveMigrate => vm.migratable,
         Strategy::LiveMigrateIfPossible => vm.migratable || free,
         Strategy::None => free,
-        Strategy::External => vm.external.is_some() && vm.migratable && vm.marked_at.is_none(),
+        // Its own controller tries once.
+        Strategy::External => {
+            let taken = vm.external.is_some() && vm.attempts.is_empty();
+            taken && vm.migratable && vm.marked_at.is_none() && vm.user_migration.is_none()
+        }
     };
     let hopeless = vm.attempts.contains(&Attempt::Unschedulable)
         || vm.pod_broken_until > 1_000_000

@@ -293,6 +293,7 @@ impl Run {
             Action::Watch => {
                 self.watching = true;
                 self.watch += 1;
+                self.cluster.changed = true;
                 self.publish();
             }
             Action::Unwatch => self.watching = false,
@@ -436,10 +437,13 @@ impl Run {
         for (when, tick) in std::mem::take(&mut self.cluster.wants) {
             self.at(when, Event::Tick(tick));
         }
+        if !self.cluster.changed {
+            return;
+        }
         let down = self.cluster.api_is_down();
         if !self.watching || down {
             // What changes while the API server is away is seen when it is back.
-            if down && self.watching && self.cluster.changed {
+            if down && self.watching {
                 self.at(self.now + 5000, Event::Tick(Tick::Healed));
             }
             return;

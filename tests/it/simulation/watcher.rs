@@ -19,7 +19,7 @@ pub(super) struct Watcher {
     pub(super) vmis: Option<Vec<VmiView>>,
     pub(super) migrations: Option<Vec<MigrationView>>,
     /// Pods with an eviction on the wire.
-    pub(super) in_flight: BTreeMap<u64, String>,
+    pub(super) in_flight: BTreeMap<u64, (String, u64)>,
     /// VMIs that a real eviction was sent for.
     asked: BTreeSet<String>,
     /// Real evictions per pod: count, and the first.

@@ -161,6 +161,8 @@ impl Handler {
             return;
         }
         self.follow_departures(&here).await;
+        let shared = self.shared.clone();
+        shared.with(|machine| self.drop_targets(machine, &coming));
         for vmi in newest(here, coming).values() {
             if self
                 .written

@@ -509,6 +509,7 @@ fn fresh(pod: &Value, guest: Guest) -> Launcher {
         terminated: None,
         ends: None,
         grace: Duration::from_secs(own.saturating_sub(30)),
+        receiving: false,
         lingers: false,
     }
 }

@@ -46,6 +46,8 @@ pub struct Launcher {
     pub ends: Option<(Duration, i32)>,
     /// The guest's own grace period.
     pub grace: Duration,
+    /// It has been prepared for an incoming guest.
+    pub receiving: bool,
     /// Its guest moved away and a sidecar keeps the pod alive.
     pub lingers: bool,
 }

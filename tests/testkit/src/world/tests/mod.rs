@@ -1,8 +1,11 @@
 //! Does the simulated cluster do what real ones did?
 
+mod budgets;
 mod evacuation;
 mod evictions;
 mod failures;
+mod nodes;
+mod owners;
 mod pacing;
 
 use std::time::Duration;
