@@ -17,7 +17,11 @@ async fn answer(settings: Settings, inventory: &Inventory) -> (u16, String) {
     let bench = Bench::new(settings, inventory, 1);
     bench.sleep(1.0).await;
     let (code, text) = bench.evict(&bench.pod_of("v0", "n1").unwrap()).await;
-    let text = if code == 201 { "" } else { text.strip_prefix(PREFIX).unwrap_or(&text) };
+    let text = if code == 201 {
+        ""
+    } else {
+        text.strip_prefix(PREFIX).unwrap_or(&text)
+    };
     (code, text.to_owned())
 }
 
