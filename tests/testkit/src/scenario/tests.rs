@@ -112,6 +112,7 @@ json = { "drain.exit" = 0 }
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn refusals_name_the_line() {
     let after = |lines: &str| refusal(&format!("{SMALLEST}{lines}"));
     let cases = [
