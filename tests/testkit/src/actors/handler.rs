@@ -1,6 +1,6 @@
 //! The played virt-handler: guests that start, shut down and migrate; the heartbeat and the schedulable label.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::feed::{Feed, Objects, resource};
 use super::knobs::seconds_or_never;
 use super::ledger::{DirtyKill, Ledger};
 use super::machine::{Guest, Launcher, Machine, Shared};
-use super::timers::Timers;
+use super::timers::{Quiet, Timers};
 use crate::api::store::timestamp;
 use crate::clock::SimClock;
 use crate::kubernetes::engine::seed_of;
@@ -42,6 +42,7 @@ pub struct Handler {
     pub(super) seen: BTreeMap<String, Vec<String>>,
     /// The version of a VMI over which it was written last: until a feed shows a newer one there is nothing new to write.
     written: BTreeMap<String, String>,
+    quiet: Quiet,
     random: SmallRng,
     beat_at: Duration,
     /// Starts of this process: boot count, and whether it ran at the last look.
@@ -82,6 +83,7 @@ impl Handler {
             spans: BTreeMap::new(),
             seen: BTreeMap::new(),
             written: BTreeMap::new(),
+            quiet: Quiet::default(),
             random: SmallRng::seed_from_u64(seed_of(seed, node)),
             beat_at: Duration::ZERO,
             started: (0, false),
@@ -96,6 +98,9 @@ impl Handler {
         let (mut left, mut arrived) = (here.changed(), coming.changed());
         let (mut rung, mut turned) = (self.shared.rung(), self.fabric.turned());
         loop {
+            if turned.has_changed().unwrap_or(false) {
+                self.quiet.clear();
+            }
             for receiver in [&mut left, &mut arrived, &mut rung, &mut turned] {
                 receiver.borrow_and_update();
             }
@@ -119,7 +124,7 @@ impl Handler {
                 _ = left.changed() => {}
                 _ = arrived.changed() => {}
                 _ = rung.changed() => {}
-                _ = turned.changed() => {}
+                _ = turned.changed() => self.quiet.clear(),
             }
         }
     }
@@ -146,16 +151,33 @@ impl Handler {
         self.follow_departures(&here).await;
         let shared = self.shared.clone();
         shared.with(|machine| self.drop_targets(machine, &coming));
-        for vmi in newest(here, coming).values() {
-            if self.written.get(uid(vmi)).is_some_and(|known| known == text(vmi, "metadata.resourceVersion")) {
-                continue;
-            }
-            let shared = self.shared.clone();
-            let write = shared.with(|machine| self.look(machine, vmi));
-            if let Some(write) = write {
-                self.put(vmi, write).await;
-            }
+        let all = newest(here, coming);
+        let shared = self.shared.clone();
+        let writes: Vec<_> = shared.with(|machine| all.values().filter_map(|vmi| Some((vmi, self.look_if_new(machine, vmi)?))).collect());
+        let listed: BTreeSet<&str> = all.values().map(|vmi| uid(vmi)).collect();
+        self.quiet.retain(|vmi_uid| listed.contains(vmi_uid));
+        for (vmi, write) in writes {
+            self.put(vmi, write).await;
         }
+    }
+
+    /// What one VMI calls for, unless nothing has changed since it called for nothing.
+    fn look_if_new(&mut self, machine: &mut Machine, vmi: &Value) -> Option<Write> {
+        let version = text(vmi, "metadata.resourceVersion");
+        if self.written.get(uid(vmi)).is_some_and(|known| known == version) {
+            return None;
+        }
+        let before = machine.fingerprint_of_vmi(uid(vmi));
+        if self.quiet.knows(&mut self.timers, uid(vmi), version, before) {
+            return None;
+        }
+        let everything = self.timers.aside();
+        let write = self.look(machine, vmi);
+        let next = self.timers.join(everything);
+        if write.is_none() && machine.fingerprint_of_vmi(uid(vmi)) == before {
+            self.quiet.settle(uid(vmi), version, before, next);
+        }
+        write
     }
 
     /// A settled world begins with everything in place; any later start begins from nothing.
