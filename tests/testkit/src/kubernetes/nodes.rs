@@ -37,17 +37,17 @@ impl NodeLifecycle {
         let Some(renewed) = time(&lease, "spec.renewTime") else { return };
         let silent = Duration::try_from(store.clock().now().duration_since(renewed)).unwrap_or_default();
         if silent < self.unknown {
-            queue.after(key.clone(), self.unknown - silent);
+            queue.after(key.clone(), self.unknown.saturating_sub(silent));
             return;
         }
         let Some(node) = store.get_shared(kind::NODES, "", &key.name) else { return };
         if condition(&node, "Ready").is_some_and(|ready| ready["status"] != "Unknown") {
-            self.lose(store, &node);
+            Self::lose(store, &node);
             queue.after(key.as_(EVICT), self.eviction);
         }
     }
 
-    fn lose(&self, store: &Store, node: &Value) {
+    fn lose(store: &Store, node: &Value) {
         let now = store.stamp();
         store.update(kind::NODES, "", name(node), |node| {
             set_condition(node, "Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.", &now);
@@ -101,7 +101,7 @@ fn sync_taints(store: &Store, node: &Value) {
             push(&mut node["spec"]["taints"], json!({"key": names::UNSCHEDULABLE_TAINT, "effect": "NoSchedule", "timeAdded": now}));
         }
         let Some(taints) = node["spec"]["taints"].as_array_mut() else { return };
-        taints.retain(|taint| !(taint["key"] == names::UNSCHEDULABLE_TAINT && !cordoned) && !(taint["key"] == UNREACHABLE && reachable));
+        taints.retain(|taint| (cordoned || taint["key"] != names::UNSCHEDULABLE_TAINT) && (!reachable || taint["key"] != UNREACHABLE));
         if taints.is_empty() {
             crate::kubevirt::fields::remove(&mut node["spec"], "taints");
         }

@@ -40,7 +40,10 @@ impl Instances {
                 return Ok(());
             }
             "Pending" => return self.update(store, vmi, |vmi, now| set_phase(vmi, "Scheduling", now)),
-            "Succeeded" | "Failed" => return self.settle_final(store, &pods),
+            "Succeeded" | "Failed" => {
+                settle_final(store, &pods);
+                return Ok(());
+            }
             _ => {}
         }
         match active {
@@ -63,15 +66,6 @@ impl Instances {
             set_condition(vmi, "Ready", "False", "PodNotExists", "virt-launcher pod has not yet been scheduled", now);
             set_phase(vmi, "Failed", now);
         })
-    }
-
-    /// Pods of a final VMI that nobody has deleted yet and that have not ended go with it.
-    fn settle_final(&self, store: &Store, pods: &[Arc<Value>]) -> Result<(), Unavailable> {
-        let _ = self;
-        for pod in pods.iter().filter(|pod| !ended(pod) && !deleting(pod) && label(pod, names::MIGRATION_JOB_UID).is_empty() && text(pod, "spec.nodeName").is_empty()) {
-            store.delete(kind::PODS, namespace(pod), name(pod));
-        }
-        Ok(())
     }
 
     /// A VMI that is being deleted takes its pods with it and goes last.
@@ -142,6 +136,14 @@ impl Instances {
             }
             advance(vmi, pod, now);
         })
+    }
+}
+
+/// The first pod of a VMI that ended before it was bound goes with it.
+fn settle_final(store: &Store, pods: &[Arc<Value>]) {
+    let unbound = |pod: &&Arc<Value>| !ended(pod) && !deleting(pod) && label(pod, names::MIGRATION_JOB_UID).is_empty() && text(pod, "spec.nodeName").is_empty();
+    for pod in pods.iter().filter(unbound) {
+        store.delete(kind::PODS, namespace(pod), name(pod));
     }
 }
 

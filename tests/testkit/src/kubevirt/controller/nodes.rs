@@ -66,7 +66,7 @@ impl Controller for Nodes {
         let Some(beat) = annotation(&node, names::HEARTBEAT).and_then(|text| text.parse::<jiff::Timestamp>().ok()) else { return Ok(()) };
         let silent = Duration::try_from(store.clock().now().duration_since(beat)).unwrap_or_default();
         if silent < timings.unresponsive {
-            queue.after(key.clone(), timings.unresponsive - silent);
+            queue.after(key.clone(), timings.unresponsive.saturating_sub(silent));
             return Ok(());
         }
         if label(&node, names::SCHEDULABLE) == "true" {

@@ -135,7 +135,7 @@ impl Admission for VirtApi {
         Box::pin(writes::admit(self, verb, resource, user, old, new))
     }
 
-    fn subresource<'a>(&'a self, request: SubresourceRequest) -> Later<'a, Result<(u16, Vec<u8>), Failure>> {
+    fn subresource(&self, request: SubresourceRequest) -> Later<'_, Result<(u16, Vec<u8>), Failure>> {
         Box::pin(subresources::answer(self, request))
     }
 }

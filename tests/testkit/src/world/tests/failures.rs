@@ -160,7 +160,7 @@ async fn a_deleted_migration_is_aborted_and_follows_again_while_marked() {
 async fn a_dead_virt_handler_breaks_the_copy() {
     let bench = Bench::new(Settings::default(), &fleet(1, 10.0), 3);
     evict_v0(&bench).await;
-    bench.until(10.0, "copying", |bench| text(&bench.vmi("v0"), "status.migrationState.startTimestamp") != "").await;
+    bench.until(10.0, "copying", |bench| !text(&bench.vmi("v0"), "status.migrationState.startTimestamp").is_empty()).await;
     bench.sleep(1.0).await;
     let target = text(&bench.vmi("v0"), "status.migrationState.targetNode").to_owned();
     let back = bench.now() + 2.0;

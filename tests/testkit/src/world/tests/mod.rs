@@ -98,7 +98,7 @@ impl Bench {
 
     /// One line per change of an object, like the notes tell them.
     fn story(&self, since: u64) -> Vec<String> {
-        self.cluster.server.store.changes_since(since).unwrap().iter().filter(|change| interesting(&change.resource)).map(|change| line(change)).collect()
+        self.cluster.server.store.changes_since(since).unwrap().iter().filter(|change| interesting(&change.resource)).map(line).collect()
     }
 
     fn check(&self) {

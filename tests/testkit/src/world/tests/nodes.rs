@@ -85,7 +85,7 @@ async fn an_inbound_vm_arrives_and_goes_on() {
     let bench = Bench::new(Settings::default(), &inventory, 1);
     bench.sleep(1.0).await;
     bench.cluster.world.migrate("default", "v0", Some("n1")).unwrap();
-    bench.until(10.0, "copying", |bench| text(&bench.vmi("v0"), "status.migrationState.startTimestamp") != "").await;
+    bench.until(10.0, "copying", |bench| !text(&bench.vmi("v0"), "status.migrationState.startTimestamp").is_empty()).await;
     bench.cordon("n1");
     let target = bench.pod_of("v0", "n1").unwrap();
     let (code, text) = bench.evict(&target).await;
@@ -119,7 +119,7 @@ async fn virt_api_down_in_mid_copy() {
     bench.sleep(1.0).await;
     bench.cordon("n1");
     bench.evict(&bench.pod_of("v0", "n1").unwrap()).await;
-    bench.until(10.0, "copying", |bench| text(&bench.vmi("v0"), "status.migrationState.startTimestamp") != "").await;
+    bench.until(10.0, "copying", |bench| !text(&bench.vmi("v0"), "status.migrationState.startTimestamp").is_empty()).await;
     bench.cluster.world.virt_api.down(Duration::from_secs(60));
     bench.sleep(40.0).await;
     assert!(bench.is_on("v0", "n1"));

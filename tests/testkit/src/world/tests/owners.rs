@@ -119,7 +119,7 @@ async fn a_pod_deleted_while_its_vm_migrates() {
     bench.cordon("n1");
     let pod = bench.pod_of("v0", "n1").unwrap();
     bench.evict(&pod).await;
-    bench.until(20.0, "copying", |bench| text(&bench.vmi("v0"), "status.migrationState.startTimestamp") != "").await;
+    bench.until(20.0, "copying", |bench| !text(&bench.vmi("v0"), "status.migrationState.startTimestamp").is_empty()).await;
     bench.cluster.server.store.delete(kind::PODS, "default", &pod);
     bench.until(20.0, "moved", |bench| !bench.is_on("v0", "n1")).await;
     bench.sleep(30.0).await;

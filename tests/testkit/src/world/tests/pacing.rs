@@ -176,7 +176,8 @@ async fn a_hundred_vms() {
     }
     let none_left = |bench: &Bench| bench.cluster.server.store.list_shared(kind::VMIS).iter().all(|vmi| text(vmi, "status.nodeName") != "n1");
     let moved = bench.until(1000.0, "moved", none_left).await;
-    near("50 waves", moved, 510.0, 40.0);
+    // Many waiting VMIMs look at many different times, so a slot idles less than with few.
+    near("50 waves", moved, 460.0, 50.0);
     bench.check();
 }
 

@@ -26,7 +26,7 @@ pub(super) fn priority(vmim: &Value) -> u32 {
 impl Migrations {
     pub(super) fn pending(&mut self, store: &Store, vmim: &Arc<Value>, vmi: &Value, queue: &mut Queue) -> Result<(), Unavailable> {
         if target_pod(store, vmim).is_some() {
-            self.set_phase(store, vmim, "Scheduling");
+            Self::set_phase(store, vmim, "Scheduling");
             return Ok(());
         }
         self.announce(store, vmim, vmi);

@@ -16,7 +16,7 @@ impl Migrations {
     pub(super) fn scheduling(&self, store: &Store, vmim: &Value, queue: &mut Queue) {
         let Some(pod) = target_pod(store, vmim) else { return };
         if phase(&pod) == "Running" && started(&pod) {
-            self.set_phase(store, vmim, "Scheduled");
+            Self::set_phase(store, vmim, "Scheduled");
             return;
         }
         let unschedulable = condition(&pod, "PodScheduled").is_some_and(|found| found["status"] == "False" && found["reason"] == "Unschedulable");
@@ -27,7 +27,7 @@ impl Migrations {
         let age = Duration::try_from(store.clock().now().duration_since(time(&pod, "metadata.creationTimestamp").unwrap_or_default())).unwrap_or_default();
         let patience = self.patience(vmim, unschedulable);
         if age < patience {
-            queue.after(Key::of(VMIM, vmim), patience - age);
+            queue.after(Key::of(VMIM, vmim), patience.saturating_sub(age));
             return;
         }
         let what = if unschedulable { "unschedulable" } else { "pending" };
@@ -49,7 +49,7 @@ impl Migrations {
     /// Step 10, the hand-off; then 11.
     pub(super) fn scheduled(&self, store: &Store, vmim: &Value, vmi: &Value) -> Result<(), Unavailable> {
         if migrates_by(vmi, uid(vmim)) {
-            self.set_phase(store, vmim, "PreparingTarget");
+            Self::set_phase(store, vmim, "PreparingTarget");
             return Ok(());
         }
         let Some(target) = target_pod(store, vmim) else { return Ok(()) };
@@ -78,16 +78,16 @@ impl Migrations {
     }
 
     /// Steps 13, 15 and 21.
-    pub(super) fn follow(&self, store: &Store, vmim: &Value, vmi: &Value) {
+    pub(super) fn follow(store: &Store, vmim: &Value, vmi: &Value) {
         if !migrates_by(vmi, uid(vmim)) {
             return;
         }
         let state = &vmi["status"]["migrationState"];
         match phase(vmim) {
-            "PreparingTarget" if has(state, "targetNodeAddress") => self.set_phase(store, vmim, "TargetReady"),
-            "TargetReady" if has(state, "startTimestamp") => self.set_phase(store, vmim, "Running"),
+            "PreparingTarget" if has(state, "targetNodeAddress") => Self::set_phase(store, vmim, "TargetReady"),
+            "TargetReady" if has(state, "startTimestamp") => Self::set_phase(store, vmim, "Running"),
             "Running" if flag(state, "completed") && !flag(state, "failed") && !has_followup(vmi) => {
-                self.set_phase(store, vmim, "Succeeded");
+                Self::set_phase(store, vmim, "Succeeded");
                 store.record_event(vmim, "Normal", "SuccessfulMigration", "Source node reported migration succeeded");
             }
             _ => {}
