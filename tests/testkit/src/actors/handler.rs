@@ -1,6 +1,6 @@
 //! The played virt-handler: guests that start, shut down and migrate; the heartbeat and the schedulable label.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,19 +10,17 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 
+use super::{Pace, Surroundings};
 use super::fabric::{Fabric, Host};
 use super::feed::{Feed, Objects, resource};
 use super::knobs::seconds_or_never;
 use super::ledger::{DirtyKill, Ledger};
 use super::machine::{Guest, Launcher, Machine, Shared};
-use super::timers::Timers;
-use super::{Pace, Surroundings};
+use super::timers::{Quiet, Timers};
 use crate::api::store::timestamp;
 use crate::clock::SimClock;
 use crate::kubernetes::engine::seed_of;
-use crate::kubevirt::fields::{
-    annotation, deleting, has, name, namespace, phase, set_condition, set_phase, text, uid,
-};
+use crate::kubevirt::fields::{annotation, deleting, has, name, namespace, phase, set_condition, set_phase, text, uid};
 use crate::kubevirt::names::{self, kind, knob};
 
 /// What a guest takes to shut down, unless a knob says otherwise.
@@ -44,6 +42,7 @@ pub struct Handler {
     pub(super) seen: BTreeMap<String, Vec<String>>,
     /// The version of a VMI over which it was written last: until a feed shows a newer one there is nothing new to write.
     written: BTreeMap<String, String>,
+    quiet: Quiet,
     random: SmallRng,
     beat_at: Duration,
     /// Starts of this process: boot count, and whether it ran at the last look.
@@ -70,19 +69,8 @@ pub(super) enum Effect {
 }
 
 impl Handler {
-    pub(super) fn new(
-        node: &str,
-        client: kube::Client,
-        shared: Shared,
-        around: &Surroundings,
-    ) -> Self {
-        let Surroundings {
-            clock,
-            fabric,
-            ledger,
-            pace,
-            seed,
-        } = around.clone();
+    pub(super) fn new(node: &str, client: kube::Client, shared: Shared, around: &Surroundings) -> Self {
+        let Surroundings { clock, fabric, ledger, pace, seed } = around.clone();
         Self {
             node: node.to_owned(),
             client,
@@ -95,6 +83,7 @@ impl Handler {
             spans: BTreeMap::new(),
             seen: BTreeMap::new(),
             written: BTreeMap::new(),
+            quiet: Quiet::default(),
             random: SmallRng::seed_from_u64(seed_of(seed, node)),
             beat_at: Duration::ZERO,
             started: (0, false),
@@ -103,14 +92,15 @@ impl Handler {
 
     /// Runs for ever.
     pub async fn run(mut self) {
-        let labelled =
-            |key: &str| watcher::Config::default().labels(&format!("{key}={}", self.node));
+        let labelled = |key: &str| watcher::Config::default().labels(&format!("{key}={}", self.node));
         let (here, _here) = Feed::start(&self.client, kind::VMIS, labelled(names::NODE_NAME));
-        let (coming, _coming) =
-            Feed::start(&self.client, kind::VMIS, labelled(names::MIGRATION_TARGET));
+        let (coming, _coming) = Feed::start(&self.client, kind::VMIS, labelled(names::MIGRATION_TARGET));
         let (mut left, mut arrived) = (here.changed(), coming.changed());
         let (mut rung, mut turned) = (self.shared.rung(), self.fabric.turned());
         loop {
+            if turned.has_changed().unwrap_or(false) {
+                self.quiet.clear();
+            }
             for receiver in [&mut left, &mut arrived, &mut rung, &mut turned] {
                 receiver.borrow_and_update();
             }
@@ -134,7 +124,7 @@ impl Handler {
                 _ = left.changed() => {}
                 _ = arrived.changed() => {}
                 _ = rung.changed() => {}
-                _ = turned.changed() => {}
+                _ = turned.changed() => self.quiet.clear(),
             }
         }
     }
@@ -154,25 +144,40 @@ impl Handler {
             self.start(first, host).await;
         }
         self.beat(host).await;
-        let (Some(here), Some(coming)) = (here.objects(), coming.objects()) else {
-            return;
-        };
+        let (Some(here), Some(coming)) = (here.objects(), coming.objects()) else { return };
         if !self.shared.with(|machine| machine.adopted) {
             return;
         }
         self.follow_departures(&here).await;
         let shared = self.shared.clone();
         shared.with(|machine| self.drop_targets(machine, &coming));
-        for vmi in newest(here, coming).values() {
-            if self.written.get(uid(vmi)).is_some_and(|known| known == text(vmi, "metadata.resourceVersion")) {
-                continue;
-            }
-            let shared = self.shared.clone();
-            let write = shared.with(|machine| self.look(machine, vmi));
-            if let Some(write) = write {
-                self.put(vmi, write).await;
-            }
+        let all = newest(here, coming);
+        let shared = self.shared.clone();
+        let writes: Vec<_> = shared.with(|machine| all.values().filter_map(|vmi| Some((vmi, self.look_if_new(machine, vmi)?))).collect());
+        let listed: BTreeSet<&str> = all.values().map(|vmi| uid(vmi)).collect();
+        self.quiet.retain(|vmi_uid| listed.contains(vmi_uid));
+        for (vmi, write) in writes {
+            self.put(vmi, write).await;
         }
+    }
+
+    /// What one VMI calls for, unless nothing has changed since it called for nothing.
+    fn look_if_new(&mut self, machine: &mut Machine, vmi: &Value) -> Option<Write> {
+        let version = text(vmi, "metadata.resourceVersion");
+        if self.written.get(uid(vmi)).is_some_and(|known| known == version) {
+            return None;
+        }
+        let before = machine.fingerprint_of_vmi(uid(vmi));
+        if self.quiet.knows(&mut self.timers, uid(vmi), version, before) {
+            return None;
+        }
+        let everything = self.timers.aside();
+        let write = self.look(machine, vmi);
+        let next = self.timers.join(everything);
+        if write.is_none() && machine.fingerprint_of_vmi(uid(vmi)) == before {
+            self.quiet.settle(uid(vmi), version, before, next);
+        }
+        write
     }
 
     /// A settled world begins with everything in place; any later start begins from nothing.
@@ -217,42 +222,22 @@ impl Handler {
             metadata["annotations"] = json!({names::HEARTBEAT: timestamp(self.clock.now())});
         }
         let nodes: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(kind::NODES));
-        nodes
-            .patch(
-                &self.node,
-                &PatchParams::default(),
-                &Patch::Merge(json!({"metadata": metadata})),
-            )
-            .await
-            .is_ok()
+        nodes.patch(&self.node, &PatchParams::default(), &Patch::Merge(json!({"metadata": metadata}))).await.is_ok()
     }
 
     /// Guests that run here and whose VMI is no longer listed for this node: did they move, or is the VMI gone?
     async fn follow_departures(&mut self, here: &Objects) {
-        let running: Vec<Launcher> = self.shared.with(|machine| {
-            machine
-                .launchers
-                .values()
-                .filter(|one| one.holds_guest())
-                .cloned()
-                .collect()
-        });
+        let running: Vec<Launcher> = self.shared.with(|machine| machine.launchers.values().filter(|one| one.holds_guest()).cloned().collect());
         for launcher in running {
-            let listed = here
-                .get(&(launcher.namespace.clone(), launcher.vmi.clone()))
-                .is_some_and(|vmi| uid(vmi) == launcher.vmi_uid);
+            let listed = here.get(&(launcher.namespace.clone(), launcher.vmi.clone())).is_some_and(|vmi| uid(vmi) == launcher.vmi_uid);
             if listed {
                 continue;
             }
-            let Some(found) = self.find(&launcher).await else {
-                continue;
-            };
+            let Some(found) = self.find(&launcher).await else { continue };
             let found = found.filter(|vmi| uid(vmi) == launcher.vmi_uid);
             let (now, node) = (self.timers.now(), self.node.clone());
             self.shared.with(|machine| {
-                let Some(own) = machine.of_pod(&launcher.namespace, &launcher.pod) else {
-                    return;
-                };
+                let Some(own) = machine.of_pod(&launcher.namespace, &launcher.pod) else { return };
                 match &found {
                     Some(vmi) if text(vmi, "status.nodeName") != node => leave(own, vmi, now),
                     Some(_) => {}
@@ -265,30 +250,14 @@ impl Handler {
 
     /// virt-handler may list VMIs, not get one; `None` when the question was not answered.
     async fn find(&self, launcher: &Launcher) -> Option<Option<Value>> {
-        let api: Api<DynamicObject> = Api::namespaced_with(
-            self.client.clone(),
-            &launcher.namespace,
-            &resource(kind::VMIS),
-        );
-        let list = api
-            .list(&ListParams::default().fields(&format!("metadata.name={}", launcher.vmi)))
-            .await
-            .ok()?;
-        Some(
-            list.items
-                .into_iter()
-                .next()
-                .and_then(|object| serde_json::to_value(object).ok()),
-        )
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &launcher.namespace, &resource(kind::VMIS));
+        let list = api.list(&ListParams::default().fields(&format!("metadata.name={}", launcher.vmi))).await.ok()?;
+        Some(list.items.into_iter().next().and_then(|object| serde_json::to_value(object).ok()))
     }
 
     /// What one VMI calls for.
     fn look(&mut self, machine: &mut Machine, vmi: &Value) -> Option<Write> {
-        let mut write = Write {
-            vmi: vmi.clone(),
-            events: Vec::new(),
-            then: Effect::Nothing,
-        };
+        let mut write = Write { vmi: vmi.clone(), events: Vec::new(), then: Effect::Nothing };
         if text(vmi, "status.nodeName") == self.node {
             match phase(vmi) {
                 "Scheduled" => self.scheduled(machine, &mut write),
@@ -303,31 +272,16 @@ impl Handler {
     }
 
     fn scheduled(&mut self, machine: &mut Machine, write: &mut Write) {
-        let Some(launcher) = machine
-            .of_vmi(uid(&write.vmi))
-            .filter(|one| one.terminated.is_none() && one.ends.is_none())
-        else {
-            return;
-        };
+        let Some(launcher) = machine.of_vmi(uid(&write.vmi)).filter(|one| one.terminated.is_none() && one.ends.is_none()) else { return };
         let now = timestamp(self.clock.now());
         let vmi = &mut write.vmi;
         set_phase(vmi, "Running", &now);
         match annotation(vmi, knob::NOT_MIGRATABLE).map(str::to_owned) {
             None => set_condition(vmi, "LiveMigratable", "True", "", "", &now),
             Some(reason) => {
-                set_condition(
-                    vmi,
-                    "LiveMigratable",
-                    "False",
-                    &reason,
-                    &not_migratable(&reason),
-                    &now,
-                );
+                set_condition(vmi, "LiveMigratable", "False", &reason, &not_migratable(&reason), &now);
                 if text(vmi, "spec.evictionStrategy") == "LiveMigrate" {
-                    let text = format!(
-                        "EvictionStrategy is set but vmi is not migratable; {}",
-                        not_migratable(&reason)
-                    );
+                    let text = format!("EvictionStrategy is set but vmi is not migratable; {}", not_migratable(&reason));
                     write.events.push(("Warning", "Migrated", text));
                 }
             }
@@ -335,15 +289,8 @@ impl Handler {
         set_condition(vmi, "StorageLiveMigratable", "True", "", "", &now);
         vmi["status"]["migrationMethod"] = json!("LiveMigration");
         vmi["status"]["selinuxContext"] = json!("none");
-        write.events.push((
-            "Normal",
-            "Started",
-            "VirtualMachineInstance started.".to_owned(),
-        ));
-        write.then = Effect::Runs {
-            namespace: launcher.namespace.clone(),
-            pod: launcher.pod.clone(),
-        };
+        write.events.push(("Normal", "Started", "VirtualMachineInstance started.".to_owned()));
+        write.then = Effect::Runs { namespace: launcher.namespace.clone(), pod: launcher.pod.clone() };
     }
 
     fn running(&mut self, machine: &mut Machine, write: &mut Write) {
@@ -351,11 +298,7 @@ impl Handler {
         let now = timestamp(self.clock.now());
         let Some(launcher) = machine.of_vmi(uid(vmi)) else {
             set_phase(vmi, "Failed", &now);
-            write.events.push((
-                "Warning",
-                "Stopped",
-                "The VirtualMachineInstance crashed.".to_owned(),
-            ));
+            write.events.push(("Warning", "Stopped", "The VirtualMachineInstance crashed.".to_owned()));
             return;
         };
         // The guest was there before its virt-handler was.
@@ -366,47 +309,24 @@ impl Handler {
         if let Guest::Gone { clean } = launcher.guest {
             set_phase(vmi, if clean { "Succeeded" } else { "Failed" }, &now);
             write.events.push(if clean {
-                (
-                    "Normal",
-                    "Stopped",
-                    "The VirtualMachineInstance was shut down.".to_owned(),
-                )
+                ("Normal", "Stopped", "The VirtualMachineInstance was shut down.".to_owned())
             } else {
-                (
-                    "Warning",
-                    "Stopped",
-                    "The VirtualMachineInstance crashed.".to_owned(),
-                )
+                ("Warning", "Stopped", "The VirtualMachineInstance crashed.".to_owned())
             });
         }
     }
 
     /// ACPI, then the guest's own time, then the end of its grace period. A guest that migrates is left alone until that is over.
-    fn shut_down(
-        &mut self,
-        launcher: &mut Launcher,
-        vmi: &Value,
-        events: &mut Vec<(&'static str, &'static str, String)>,
-    ) {
+    fn shut_down(&mut self, launcher: &mut Launcher, vmi: &Value, events: &mut Vec<(&'static str, &'static str, String)>) {
         let now = self.timers.now();
-        if launcher.guest == Guest::Running
-            && (launcher.terminated.is_some() || deleting(vmi))
-            && !in_progress(vmi)
-        {
+        if launcher.guest == Guest::Running && (launcher.terminated.is_some() || deleting(vmi)) && !in_progress(vmi) {
             launcher.guest = Guest::ShuttingDown { since: now };
-            events.push((
-                "Normal",
-                "ShuttingDown",
-                "Signaled Graceful Shutdown".to_owned(),
-            ));
+            events.push(("Normal", "ShuttingDown", "Signaled Graceful Shutdown".to_owned()));
             self.tell_later(vmi, events);
         }
-        let Guest::ShuttingDown { since } = launcher.guest else {
-            return;
-        };
+        let Guest::ShuttingDown { since } = launcher.guest else { return };
         let needs = seconds_or_never(vmi, knob::GUEST_SHUTDOWN, USUAL_SHUTDOWN);
-        if needs.is_some_and(|needs| needs <= launcher.grace && self.timers.reached(since + needs))
-        {
+        if needs.is_some_and(|needs| needs <= launcher.grace && self.timers.reached(since + needs)) {
             launcher.guest = Guest::Gone { clean: true };
         } else if self.timers.reached(since + launcher.grace) {
             launcher.guest = Guest::Gone { clean: false };
@@ -422,31 +342,16 @@ impl Handler {
 
     /// Events that come without a write are sent on their own.
     fn tell_later(&self, vmi: &Value, events: &mut Vec<(&'static str, &'static str, String)>) {
-        let (client, vmi, now) = (
-            self.client.clone(),
-            vmi.clone(),
-            timestamp(self.clock.now()),
-        );
+        let (client, vmi, now) = (self.client.clone(), vmi.clone(), timestamp(self.clock.now()));
         for (type_, reason, message) in events.drain(..) {
-            tokio::spawn(tell(
-                client.clone(),
-                vmi.clone(),
-                type_,
-                reason,
-                message,
-                now.clone(),
-            ));
+            tokio::spawn(tell(client.clone(), vmi.clone(), type_, reason, message, now.clone()));
         }
     }
 
     async fn put(&mut self, old: &Value, write: Write) {
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), namespace(old), &resource(kind::VMIS));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace(old), &resource(kind::VMIS));
         let accepted = match serde_json::from_value::<DynamicObject>(write.vmi) {
-            Ok(object) => api
-                .replace(name(old), &PostParams::default(), &object)
-                .await
-                .is_ok(),
+            Ok(object) => api.replace(name(old), &PostParams::default(), &object).await.is_ok(),
             Err(_) => false,
         };
         if !accepted {
@@ -465,15 +370,7 @@ impl Handler {
         }
         let now = timestamp(self.clock.now());
         for (type_, reason, message) in write.events {
-            tell(
-                self.client.clone(),
-                old.clone(),
-                type_,
-                reason,
-                message,
-                now.clone(),
-            )
-            .await;
+            tell(self.client.clone(), old.clone(), type_, reason, message, now.clone()).await;
         }
     }
 }
@@ -489,8 +386,7 @@ fn leave(launcher: &mut Launcher, vmi: &Value, now: Duration) {
 
 /// Whether a migration of this VMI has begun and is not over.
 fn in_progress(vmi: &Value) -> bool {
-    has(vmi, "status.migrationState.startTimestamp")
-        && vmi["status"]["migrationState"]["completed"] != true
+    has(vmi, "status.migrationState.startTimestamp") && vmi["status"]["migrationState"]["completed"] != true
 }
 
 fn not_migratable(reason: &str) -> String {
@@ -502,11 +398,7 @@ fn not_migratable(reason: &str) -> String {
 
 /// Both feeds as one; the object with the higher resourceVersion wins.
 fn newest(here: Objects, coming: Objects) -> Objects {
-    let version = |object: &Arc<Value>| {
-        text(object, "metadata.resourceVersion")
-            .parse::<u64>()
-            .unwrap_or(0)
-    };
+    let version = |object: &Arc<Value>| text(object, "metadata.resourceVersion").parse::<u64>().unwrap_or(0);
     let mut all = here;
     for (key, object) in coming {
         match all.get(&key) {
@@ -519,14 +411,7 @@ fn newest(here: Objects, coming: Objects) -> Objects {
     all
 }
 
-async fn tell(
-    client: kube::Client,
-    about: Value,
-    type_: &'static str,
-    reason: &'static str,
-    message: String,
-    now: String,
-) {
+async fn tell(client: kube::Client, about: Value, type_: &'static str, reason: &'static str, message: String, now: String) {
     let event = json!({
         "metadata": {"generateName": format!("{}.", name(&about)), "namespace": namespace(&about)},
         "involvedObject": {
@@ -535,8 +420,7 @@ async fn tell(
         "type": type_, "reason": reason, "message": message, "count": 1, "firstTimestamp": now, "lastTimestamp": now,
         "source": {"component": "virt-handler"}, "reportingComponent": "virt-handler", "reportingInstance": "",
     });
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(client, namespace(&about), &resource("events"));
+    let api: Api<DynamicObject> = Api::namespaced_with(client, namespace(&about), &resource("events"));
     if let Ok(object) = serde_json::from_value::<DynamicObject>(event) {
         // An event that cannot be sent is lost, as everywhere.
         let _ = api.create(&PostParams::default(), &object).await;

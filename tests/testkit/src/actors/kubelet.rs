@@ -15,7 +15,7 @@ use super::knobs::{Outcome, outcome_of, seconds_or_never};
 use super::ledger::{DirtyKill, Ledger};
 use super::machine::{Guest, Launcher, Machine, Shared};
 use super::status::{Containers, says, status};
-use super::timers::Timers;
+use super::timers::{Quiet, Timers};
 use crate::api::store::timestamp;
 use crate::clock::SimClock;
 use crate::kubevirt::fields::{at, deleting, ended, has, is_launcher, is_true, name, namespace, owner, phase, text, uid};
@@ -44,6 +44,7 @@ pub struct Kubelet {
     lost: BTreeSet<String>,
     /// The version of a pod over which its last request was sent: until the feed shows a newer one there is nothing new to say.
     answered: BTreeMap<String, String>,
+    quiet: Quiet,
 }
 
 /// One request that the picture calls for.
@@ -78,6 +79,7 @@ impl Kubelet {
             told: Value::Null,
             lost: BTreeSet::new(),
             answered: BTreeMap::new(),
+            quiet: Quiet::default(),
         }
     }
 
@@ -89,7 +91,10 @@ impl Kubelet {
         loop {
             changed.borrow_and_update();
             rung.borrow_and_update();
-            turned.borrow_and_update();
+            if turned.has_changed().unwrap_or(false) {
+                turned.borrow_and_update();
+                self.quiet.clear();
+            }
             let host = self.fabric.host(&self.node);
             self.timers.begin(self.clock.elapsed());
             if host.on {
@@ -108,7 +113,7 @@ impl Kubelet {
                 () = wait => {}
                 _ = changed.changed() => {}
                 _ = rung.changed() => {}
-                _ = turned.changed() => {}
+                _ = turned.changed() => self.quiet.clear(),
             }
         }
     }
@@ -144,12 +149,15 @@ impl Kubelet {
         let Some(objects) = pods.objects() else { return };
         let shared = self.shared.clone();
         let deeds = shared.with(|machine| {
-            let deeds = objects.values().flat_map(|pod| self.look(machine, pod, host)).collect::<Vec<_>>();
-            self.reap(machine, |pod_uid| objects.values().any(|pod| uid(pod) == pod_uid && !ended(pod)));
+            let deeds = objects.values().flat_map(|pod| self.look_if_new(machine, pod, host)).collect::<Vec<_>>();
+            let alive: BTreeSet<&str> = objects.values().filter(|pod| !ended(pod)).map(|pod| uid(pod)).collect();
+            self.reap(machine, |pod_uid| alive.contains(pod_uid));
             machine.adopted = true;
             deeds
         });
-        self.answered.retain(|pod_uid, _| objects.values().any(|pod| uid(pod) == pod_uid));
+        let listed: BTreeSet<&str> = objects.values().map(|pod| uid(pod)).collect();
+        self.answered.retain(|pod_uid, _| listed.contains(pod_uid.as_str()));
+        self.quiet.retain(|pod_uid| listed.contains(pod_uid));
         for deed in deeds {
             let pod = deed.pod().clone();
             if self.perform(&deed).await {
@@ -159,6 +167,22 @@ impl Kubelet {
                 self.timers.reached(again);
             }
         }
+    }
+
+    /// What one pod calls for, unless nothing has changed since it called for nothing.
+    fn look_if_new(&mut self, machine: &mut Machine, pod: &Arc<Value>, host: &Host) -> Vec<Deed> {
+        let state = |machine: &Machine| machine.launchers.get(uid(pod)).map_or(0, Launcher::fingerprint);
+        let before = state(machine);
+        if self.quiet.knows(&mut self.timers, uid(pod), version(pod), before) {
+            return Vec::new();
+        }
+        let everything = self.timers.aside();
+        let deeds = self.look(machine, pod, host);
+        let next = self.timers.join(everything);
+        if deeds.is_empty() && state(machine) == before {
+            self.quiet.settle(uid(pod), version(pod), before, next);
+        }
+        deeds
     }
 
     /// What one pod calls for.
