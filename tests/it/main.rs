@@ -2,4 +2,5 @@
 
 mod cli;
 mod layering;
+mod scenarios;
 mod simulation;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use testkit::scenario::Scenario;
-use testkit::scenario::run::{Options, Verdict, on_model};
+use testkit::scenario::run::{Options, Shipped, Verdict, on_binary, on_model};
 
 /// A simulated Kubernetes cluster with KubeVirt, for vmdrain-agent.
 #[derive(Debug, Parser)]
@@ -27,6 +27,15 @@ struct ScenarioArguments {
     /// Scenario files.
     #[arg(required = true)]
     files: Vec<PathBuf>,
+    /// With what the stories are played.
+    #[arg(long, value_enum, default_value_t)]
+    against: Front,
+    /// The binary to play with; by default the one beside this program.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// How many seconds of a story pass in a real one (front `binary`).
+    #[arg(long, default_value_t = 20.0)]
+    speed: f64,
     /// Prints the whole timeline of each story.
     #[arg(long)]
     trace: bool,
@@ -36,6 +45,17 @@ struct ScenarioArguments {
     /// Seed of everything that is random in the simulated cluster.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Front {
+    /// The agent's own code in this process, on a paused clock: the same result on every run.
+    #[default]
+    Model,
+    /// The shipped binary over HTTPS and a private bus with a stand-in logind.
+    Binary,
+    /// A real control plane.
+    ControlPlane,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -72,15 +92,95 @@ fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
         seed: arguments.seed,
         trace: arguments.trace,
     };
+    let verdicts = match arguments.against {
+        Front::Model => play(&stories, arguments, |story| on_model(story, &options)),
+        Front::Binary => match shipped(arguments) {
+            Ok(shipped) => play_shipped(&stories, arguments, &options, &shipped),
+            Err(why) => {
+                complain(&why);
+                return ExitCode::from(2);
+            }
+        },
+        Front::ControlPlane => {
+            complain("not yet: stories on a real control plane");
+            return ExitCode::from(2);
+        }
+    };
+    summary(&verdicts, arguments.output)
+}
+
+fn play(
+    stories: &[Scenario],
+    arguments: &ScenarioArguments,
+    mut one: impl FnMut(&Scenario) -> Verdict,
+) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    for story in &stories {
-        let verdict = on_model(story, &options);
+    for story in stories {
+        let verdict = one(story);
         if matches!(arguments.output, Format::Text) {
             say(&verdict.text());
         }
         verdicts.push(verdict);
     }
-    summary(&verdicts, arguments.output)
+    verdicts
+}
+
+/// The binary beside this program, unless another is named.
+fn shipped(arguments: &ScenarioArguments) -> Result<Shipped, String> {
+    let beside = || {
+        Some(
+            std::env::current_exe()
+                .ok()?
+                .parent()?
+                .join("vmdrain-agent"),
+        )
+    };
+    let binary = arguments.binary.clone().or_else(beside).unwrap_or_default();
+    if !binary.is_file() {
+        return Err(format!(
+            "there is no {}: build it (`cargo build`), or name it with --binary",
+            binary.display()
+        ));
+    }
+    Ok(Shipped {
+        binary,
+        speed: arguments.speed,
+    })
+}
+
+/// Ctrl-C ends the story that runs, with everything that it started, and the ones after it are not played.
+fn play_shipped(
+    stories: &[Scenario],
+    arguments: &ScenarioArguments,
+    options: &Options,
+    shipped: &Shipped,
+) -> Vec<Verdict> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("no runtime: {error}"));
+            return Vec::new();
+        }
+    };
+    let mut interrupted = false;
+    play(stories, arguments, |story| {
+        let unplayed = |why: &str| Verdict::unplayed(story.file.clone(), &story.name, why.into());
+        if interrupted {
+            return unplayed("interrupted");
+        }
+        runtime.block_on(async {
+            tokio::select! {
+                verdict = on_binary(story, options, shipped) => verdict,
+                _ = tokio::signal::ctrl_c() => {
+                    interrupted = true;
+                    unplayed("interrupted")
+                }
+            }
+        })
+    })
 }
 
 fn summary(verdicts: &[Verdict], format: Format) -> ExitCode {

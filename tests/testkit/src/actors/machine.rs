@@ -87,10 +87,7 @@ pub struct Shared {
 
 impl Default for Shared {
     fn default() -> Self {
-        Self {
-            machine: Arc::default(),
-            bell: Arc::new(watch::channel(0).0),
-        }
+        Self { machine: Arc::default(), bell: Arc::new(watch::channel(0).0) }
     }
 }
 
@@ -136,28 +133,16 @@ impl Machine {
 
     /// The launcher of a pod by name.
     pub fn of_pod(&mut self, namespace: &str, pod: &str) -> Option<&mut Launcher> {
-        self.launchers
-            .values_mut()
-            .find(|one| one.namespace == namespace && one.pod == pod)
+        self.launchers.values_mut().find(|one| one.namespace == namespace && one.pod == pod)
     }
 
     /// The launcher that holds the guest of a VMI.
     pub fn holding(&mut self, vmi_uid: &str) -> Option<&mut Launcher> {
-        self.launchers
-            .values_mut()
-            .find(|one| one.vmi_uid == vmi_uid && one.holds_guest())
+        self.launchers.values_mut().find(|one| one.vmi_uid == vmi_uid && one.holds_guest())
     }
 
     /// Any launcher of a VMI, one with a guest first.
     pub fn of_vmi(&mut self, vmi_uid: &str) -> Option<&mut Launcher> {
-        self.launchers
-            .values_mut()
-            .filter(|one| one.vmi_uid == vmi_uid)
-            .max_by_key(|one| {
-                (
-                    one.holds_guest(),
-                    matches!(one.guest, Guest::Empty | Guest::Found),
-                )
-            })
+        self.launchers.values_mut().filter(|one| one.vmi_uid == vmi_uid).max_by_key(|one| (one.holds_guest(), matches!(one.guest, Guest::Empty | Guest::Found)))
     }
 }

@@ -23,58 +23,29 @@ pub fn ensure_namespace(store: &Store, name: &str) -> Result<(), Failure> {
 
 /// An id made from a name, the same in every run.
 pub fn id_of(what: &str, name: &str) -> String {
-    format!(
-        "{:016x}{:016x}",
-        seed_of(1, &format!("{what}/{name}")),
-        seed_of(2, &format!("{what}/{name}"))
-    )
+    format!("{:016x}{:016x}", seed_of(1, &format!("{what}/{name}")), seed_of(2, &format!("{what}/{name}")))
 }
 
 fn dashed(hex: &str) -> String {
-    format!(
-        "{}-{}-{}-{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..]
-    )
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 /// The boot id that a node begins with.
 pub fn boot_id(spec: &NodeSpec) -> String {
-    if spec.boot_id.is_empty() {
-        dashed(&id_of("boot", &spec.name))
-    } else {
-        spec.boot_id.clone()
-    }
+    if spec.boot_id.is_empty() { dashed(&id_of("boot", &spec.name)) } else { spec.boot_id.clone() }
 }
 
 /// A settled node: Ready, labelled by virt-handler, with registered device plugins.
 pub fn node(store: &Store, spec: &NodeSpec) -> Value {
     let now = store.stamp();
-    let labels: Map<String, Value> = spec
-        .labels
-        .iter()
-        .map(|(key, value)| (key.clone(), json!(value)))
-        .collect();
+    let labels: Map<String, Value> = spec.labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     let resources = json!({
         "cpu": spec.cpus.to_string(), "memory": spec.memory, "pods": "500", "ephemeral-storage": "100Gi",
         names::KVM: if spec.ready { "1k" } else { "0" }, "devices.kubevirt.io/tun": "1k", "devices.kubevirt.io/vhost-net": "1k",
     });
-    let or = |own: &str, usual: String| {
-        if own.is_empty() {
-            usual
-        } else {
-            own.to_owned()
-        }
-    };
+    let or = |own: &str, usual: String| if own.is_empty() { usual } else { own.to_owned() };
     let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": reason, "lastHeartbeatTime": now, "lastTransitionTime": now});
-    let (ready, reason) = if spec.ready {
-        ("True", "KubeletReady")
-    } else {
-        ("Unknown", "NodeStatusUnknown")
-    };
+    let (ready, reason) = if spec.ready { ("True", "KubeletReady") } else { ("Unknown", "NodeStatusUnknown") };
     let mut node = json!({
         "metadata": {"name": spec.name, "labels": labels, "annotations": {names::HEARTBEAT: now}},
         "spec": {},
@@ -97,10 +68,7 @@ pub fn node(store: &Store, spec: &NodeSpec) -> Value {
         ("kubernetes.io/hostname", spec.name.as_str()),
         ("kubernetes.io/os", "linux"),
         ("kubernetes.io/arch", "amd64"),
-        (
-            names::SCHEDULABLE,
-            if spec.ready { "true" } else { "false" },
-        ),
+        (names::SCHEDULABLE, if spec.ready { "true" } else { "false" }),
         ("machine-type.node.kubevirt.io/q35", "true"),
         ("cpu-vendor.node.kubevirt.io/Intel", "true"),
         ("cpu-model.node.kubevirt.io/Haswell", "true"),
@@ -112,10 +80,7 @@ pub fn node(store: &Store, spec: &NodeSpec) -> Value {
     }
     if spec.unschedulable {
         node["spec"]["unschedulable"] = json!(true);
-        push(
-            &mut node["spec"]["taints"],
-            json!({"key": names::UNSCHEDULABLE_TAINT, "effect": "NoSchedule", "timeAdded": now}),
-        );
+        push(&mut node["spec"]["taints"], json!({"key": names::UNSCHEDULABLE_TAINT, "effect": "NoSchedule", "timeAdded": now}));
     }
     node
 }
@@ -123,11 +88,7 @@ pub fn node(store: &Store, spec: &NodeSpec) -> Value {
 /// The template of a VM: labels, annotations with the knobs, spec.
 pub fn template(spec: &VmSpec) -> Value {
     let never = |time: Option<Duration>| time.map_or_else(|| "never".to_owned(), seconds);
-    let mut annotations: Map<String, Value> = spec
-        .annotations
-        .iter()
-        .map(|(key, value)| (key.clone(), json!(value)))
-        .collect();
+    let mut annotations: Map<String, Value> = spec.annotations.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     for (key, value) in [
         (knob::START_UP, seconds(spec.start_up)),
         (knob::MIGRATION_SECONDS, seconds(spec.migration_time)),
@@ -157,10 +118,7 @@ pub fn template(spec: &VmSpec) -> Value {
 }
 
 fn pairs(all: &Pairs) -> Value {
-    all.iter()
-        .map(|(key, value)| (key.clone(), json!(value)))
-        .collect::<Map<_, _>>()
-        .into()
+    all.iter().map(|(key, value)| (key.clone(), json!(value))).collect::<Map<_, _>>().into()
 }
 
 fn seconds(time: Duration) -> String {
@@ -184,13 +142,7 @@ pub fn vm(spec: &VmSpec, name: &str, strategy: &str) -> Value {
 /// Everything of a VM, running on its node.
 pub fn settle_vm(store: &Store, api: &VirtApi, spec: &VmSpec) -> Result<(), Failure> {
     ensure_namespace(store, &spec.namespace)?;
-    let numbered = |index: usize| {
-        if spec.count == 1 {
-            spec.name.clone()
-        } else {
-            format!("{}-{index}", spec.name)
-        }
-    };
+    let numbered = |index: usize| if spec.count == 1 { spec.name.clone() } else { format!("{}-{index}", spec.name) };
     match &spec.owner {
         VmOwner::ReplicaSet => {
             let set = store.create(kind::REPLICA_SETS, replica_set(spec))?;
@@ -204,15 +156,10 @@ pub fn settle_vm(store: &Store, api: &VirtApi, spec: &VmSpec) -> Result<(), Fail
             }
         }
         VmOwner::Vm(_) | VmOwner::Pool => {
-            let pool = if spec.owner == VmOwner::Pool {
-                Some(store.create(kind::POOLS, pool(spec))?)
-            } else {
-                None
-            };
+            let pool = if spec.owner == VmOwner::Pool { Some(store.create(kind::POOLS, pool(spec))?) } else { None };
             for index in 0..spec.count {
                 let mut object = vm(spec, &numbered(index), strategy_of(spec));
-                object["status"] =
-                    json!({"created": true, "ready": true, "printableStatus": "Running"});
+                object["status"] = json!({"created": true, "ready": true, "printableStatus": "Running"});
                 if let Some(pool) = &pool {
                     object["metadata"]["ownerReferences"] = reference(pool);
                 }
@@ -256,22 +203,12 @@ fn pool(spec: &VmSpec) -> Value {
 }
 
 /// A running VMI with its launcher pod; `owner` is null for a standalone one.
-fn settle_vmi(
-    store: &Store,
-    api: &VirtApi,
-    spec: &VmSpec,
-    owner: &Value,
-    vmi_name: &str,
-) -> Result<(), Failure> {
+fn settle_vmi(store: &Store, api: &VirtApi, spec: &VmSpec, owner: &Value, vmi_name: &str) -> Result<(), Failure> {
     let mut vmi = json!({
         "metadata": {"name": vmi_name, "namespace": spec.namespace, "annotations": {"kubevirt.io/nonroot": "true"}},
         "spec": template(spec)["spec"],
     });
-    for (key, value) in template(spec)["metadata"]["annotations"]
-        .as_object()
-        .into_iter()
-        .flatten()
-    {
+    for (key, value) in template(spec)["metadata"]["annotations"].as_object().into_iter().flatten() {
         vmi["metadata"]["annotations"][key] = value.clone();
     }
     vmi["metadata"]["labels"] = pairs(&spec.labels);
@@ -300,28 +237,14 @@ fn running(vmi: &mut Value, spec: &VmSpec, now: &str, tells_marks: bool) {
     }
     match &spec.not_migratable {
         None => set_condition(vmi, "LiveMigratable", "True", "", "", now),
-        Some(reason) => set_condition(
-            vmi,
-            "LiveMigratable",
-            "False",
-            reason,
-            &format!("cannot migrate VMI: {reason}"),
-            now,
-        ),
+        Some(reason) => set_condition(vmi, "LiveMigratable", "False", reason, &format!("cannot migrate VMI: {reason}"), now),
     }
     set_condition(vmi, "StorageLiveMigratable", "True", "", "", now);
     set_condition(vmi, "Ready", "True", "", "", now);
     if spec.marked {
         vmi["status"]["evacuationNodeName"] = json!(spec.node);
         if tells_marks {
-            set_condition(
-                vmi,
-                "EvictionRequested",
-                "True",
-                "EvictionRequested",
-                "VMI is marked for eviction",
-                now,
-            );
+            set_condition(vmi, "EvictionRequested", "True", "EvictionRequested", "VMI is marked for eviction", now);
         }
     }
 }
@@ -333,14 +256,7 @@ fn settle_pod(store: &Store, api: &VirtApi, spec: &VmSpec, vmi: &Value) -> Resul
     let made = store.create(kind::PODS, pod)?;
     let settled = store.update(kind::PODS, namespace(&made), name(&made), |pod| {
         set_condition(pod, "PodScheduled", "True", "", "", &now);
-        set_condition(
-            pod,
-            names::UNPAUSED,
-            "True",
-            "NotPaused",
-            "the virtual machine is not paused",
-            &now,
-        );
+        set_condition(pod, names::UNPAUSED, "True", "NotPaused", "the virtual machine is not paused", &now);
         run_containers(pod, &now);
     });
     Ok(settled.unwrap_or(made))
@@ -355,14 +271,7 @@ fn run_containers(pod: &mut Value, now: &str) {
         }
     }
     for condition in patch["conditions"].as_array().into_iter().flatten() {
-        set_condition(
-            pod,
-            text(condition, "type"),
-            text(condition, "status"),
-            text(condition, "reason"),
-            "",
-            now,
-        );
+        set_condition(pod, text(condition, "type"), text(condition, "status"), text(condition, "reason"), "", now);
     }
 }
 
@@ -395,16 +304,14 @@ pub fn pod(store: &Store, spec: &PodSpec) -> Value {
         "status": {"phase": "Running"},
     });
     let annotations = &mut pod["metadata"]["annotations"];
-    annotations[knob::TERMINATES] =
-        json!(spec.stops_in.map_or_else(|| "never".to_owned(), seconds));
+    annotations[knob::TERMINATES] = json!(spec.stops_in.map_or_else(|| "never".to_owned(), seconds));
     let usual = match spec.owner.split('/').next().unwrap_or_default() {
         "ReplicaSet" | "Job" => "elsewhere",
         "StatefulSet" => "same_name:any",
         "DaemonSet" => "here",
         _ => "never",
     };
-    annotations[knob::RECREATED] =
-        json!(spec.recreated.clone().unwrap_or_else(|| usual.to_owned()));
+    annotations[knob::RECREATED] = json!(spec.recreated.clone().unwrap_or_else(|| usual.to_owned()));
     if !spec.ready {
         annotations[knob::READY] = json!("false");
     }
@@ -433,10 +340,7 @@ fn own(pod: &mut Value, spec: &PodSpec) {
 
 /// A disruption budget.
 pub fn pdb(spec: &PdbSpec) -> Value {
-    let number = |text: &String| {
-        text.parse::<u64>()
-            .map_or_else(|_| json!(text), |number| json!(number))
-    };
+    let number = |text: &String| text.parse::<u64>().map_or_else(|_| json!(text), |number| json!(number));
     let mut pdb = json!({
         "metadata": {"name": spec.name, "namespace": spec.namespace},
         "spec": {"selector": {"matchLabels": pairs(&spec.selector)}},

@@ -7,6 +7,7 @@
 //!  observer (what became of each VM) ─► scene ─► tracker (expectations), rules (always), trace ─► verdict
 //! ```
 
+mod binary;
 pub mod cluster;
 pub mod judge;
 mod model;
@@ -16,10 +17,11 @@ mod player;
 pub mod rules;
 pub mod scene;
 pub mod stage;
-pub mod tracker;
 pub mod trace;
+pub mod tracker;
 pub mod verdict;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use vmdrain_agent::config::Settings;
@@ -30,7 +32,7 @@ pub use rules::Breach;
 pub use tracker::Miss;
 pub use verdict::Verdict;
 
-use cluster::Cluster;
+use cluster::{Cluster, Machine};
 use model::{ModelStage, Role};
 use player::Player;
 use rules::Terms;
@@ -73,21 +75,98 @@ pub fn on_model(scenario: &Scenario, options: &Options) -> Verdict {
     }
 }
 
+/// How to play on the front of the shipped binary.
+#[derive(Clone, Debug)]
+pub struct Shipped {
+    /// The binary.
+    pub binary: PathBuf,
+    /// How many seconds of the story pass in a real one.
+    pub speed: f64,
+}
+
+/// How far a real clock may be off. In the story's time that is `speed` times as much.
+const SLACK: Duration = Duration::from_millis(300);
+
+/// No story takes longer in real time.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Plays a story with the shipped binary: HTTPS, a private bus, a stand-in logind. Whatever it starts ends with it.
+pub async fn on_binary(scenario: &Scenario, options: &Options, shipped: &Shipped) -> Verdict {
+    let story = async {
+        match binary_story(scenario, options, shipped).await {
+            Ok(verdict) => verdict,
+            Err(error) => unplayed(scenario, format!("{error:#}")),
+        }
+    };
+    match tokio::time::timeout(LIMIT, story).await {
+        Ok(verdict) => verdict,
+        Err(_) => unplayed(
+            scenario,
+            format!(
+                "the story did not end within {} real seconds",
+                LIMIT.as_secs()
+            ),
+        ),
+    }
+}
+
+async fn binary_story(
+    scenario: &Scenario,
+    options: &Options,
+    shipped: &Shipped,
+) -> anyhow::Result<Verdict> {
+    let settings = settings(scenario)?;
+    let clock = SimClock::new(shipped.speed);
+    let machine = vmdrain_agent::host::Identity::read();
+    let cluster = Cluster::start(
+        scenario,
+        &clock,
+        options.seed,
+        &Machine {
+            boot_id: machine.boot_id,
+            machine_id: machine.machine_id,
+            system_uuid: machine.system_uuid,
+        },
+    );
+    let cluster = cluster.map_err(anyhow::Error::msg)?;
+    let setup = binary::Setup {
+        binary: shipped.binary.clone(),
+        speed: shipped.speed,
+        settings: settings.clone(),
+    };
+    let stage = binary::BinaryStage::new(setup, scenario, cluster.server.clone(), clock).await?;
+    let terms = terms(scenario, &settings, SLACK.mul_f64(shipped.speed));
+    Ok(Player::new(scenario, &cluster, stage, terms, options.trace)
+        .play()
+        .await)
+}
+
 async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
     let settings = match settings(scenario) {
         Ok(settings) => settings,
         Err(problem) => return unplayed(scenario, problem.to_string()),
     };
     if !scenario.host.kubelet_graceful_shutdown.0.is_zero() {
-        return unplayed(scenario, "not yet: the kubelet's own graceful shutdown".into());
+        return unplayed(
+            scenario,
+            "not yet: the kubelet's own graceful shutdown".into(),
+        );
     }
     let clock = SimClock::new(1.0);
-    let host = ModelHost::new(clock.clone(), HostOptions {
-        systemd: scenario.host.systemd,
-        limit: scenario.host.inhibit_delay_max.0,
-        boot_time: scenario.host.boot_time.0,
-    });
-    let cluster = match Cluster::start(scenario, &clock, options.seed, &host.boot_id()) {
+    let host = ModelHost::new(
+        clock.clone(),
+        HostOptions {
+            systemd: scenario.host.systemd,
+            limit: scenario.host.inhibit_delay_max.0,
+            boot_time: scenario.host.boot_time.0,
+        },
+    );
+    let cluster = match Cluster::start(
+        scenario,
+        &clock,
+        options.seed,
+        &Machine::booted(host.boot_id()),
+    ) {
         Ok(cluster) => cluster,
         Err(why) => return unplayed(scenario, format!("the cluster cannot be made: {why}")),
     };
@@ -107,7 +186,9 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
     };
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(catcher));
     let terms = terms(scenario, &settings, Duration::ZERO);
-    Player::new(scenario, &cluster, stage, terms, options.trace).play().await
+    Player::new(scenario, &cluster, stage, terms, options.trace)
+        .play()
+        .await
 }
 
 /// The agent's configuration: the packaged defaults under the story's `[agent]`.

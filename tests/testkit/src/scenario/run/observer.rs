@@ -192,7 +192,11 @@ impl Observer {
             .pods
             .entry(text(metadata, &["uid"]).to_owned())
             .or_default();
-        seen.name = format!("{}/{}", text(metadata, &["namespace"]), text(metadata, &["name"]));
+        seen.name = format!(
+            "{}/{}",
+            text(metadata, &["namespace"]),
+            text(metadata, &["name"])
+        );
         text(pod, &["spec", "nodeName"]).clone_into(&mut seen.node);
         seen.launcher = text(metadata, &["labels", "kubevirt.io"]) == LAUNCHER;
         seen.mirror = metadata["annotations"]["kubernetes.io/config.mirror"].is_string();
@@ -212,7 +216,9 @@ impl Observer {
             .into_iter()
             .flatten()
             .any(|status| status["name"] == "compute" && status["state"]["running"].is_object());
-        let evicting = metadata["annotations"]["descheduler.alpha.kubernetes.io/eviction-in-progress"].is_string();
+        let evicting =
+            metadata["annotations"]["descheduler.alpha.kubernetes.io/eviction-in-progress"]
+                .is_string();
         seen.evicting_since = match seen.evicting_since {
             Some(since) if evicting => Some(since),
             _ => evicting.then_some(now),

@@ -42,9 +42,7 @@ impl Others<'_> {
             Do::Pdb(what) => self.pdb(what),
             Do::Apply(apply) => self.apply(&apply.yaml),
             Do::Lease(_) => Err(NotPlayed::NotYet("drain slots (leases)")),
-            Do::Host(_) | Do::Agent(_) => {
-                Err(NotPlayed::Cannot("this belongs to the host".into()))
-            }
+            Do::Host(_) | Do::Agent(_) => Err(NotPlayed::Cannot("this belongs to the host".into())),
         }
     }
 
@@ -59,12 +57,18 @@ impl Others<'_> {
             ApiDo::Answer(answer) => {
                 server.faults.add(self.answer(answer));
             }
-            ApiDo::Drop(it) => self.trouble(it, Effect::Drop {
-                after_write: it.after_write,
-            }),
-            ApiDo::Hang(it) => self.trouble(it, Effect::Hang {
-                after_write: it.after_write,
-            }),
+            ApiDo::Drop(it) => self.trouble(
+                it,
+                Effect::Drop {
+                    after_write: it.after_write,
+                },
+            ),
+            ApiDo::Hang(it) => self.trouble(
+                it,
+                Effect::Hang {
+                    after_write: it.after_write,
+                },
+            ),
             ApiDo::Delay(it) => {
                 self.trouble(it, Effect::Delay(it.by.unwrap_or_default().0));
             }
@@ -87,7 +91,11 @@ impl Others<'_> {
             user: format!("system:node:{}", self.host),
             verb: text(verb),
             resource: text(resource),
-            subresource: if without { "-".into() } else { text(subresource) },
+            subresource: if without {
+                "-".into()
+            } else {
+                text(subresource)
+            },
             name: text(name),
             ..Filter::default()
         }
@@ -150,7 +158,8 @@ impl Others<'_> {
 
     async fn vm(&self, what: &VmDo) -> Played {
         let world = &self.cluster.world;
-        let space = |ns: &Option<String>, vm: &str| self.namespace("virtualmachineinstances", ns, vm);
+        let space =
+            |ns: &Option<String>, vm: &str| self.namespace("virtualmachineinstances", ns, vm);
         let done = match what {
             VmDo::Create(new) => {
                 let made = world.vm_create(&vm_spec(new));
@@ -190,10 +199,15 @@ impl Others<'_> {
     fn namespace(&self, resource: &str, named: &Option<String>, name: &str) -> String {
         let find = || {
             let all = self.cluster.store().list_shared(resource);
-            let found = all.iter().find(|object| object["metadata"]["name"] == name)?;
+            let found = all
+                .iter()
+                .find(|object| object["metadata"]["name"] == name)?;
             found["metadata"]["namespace"].as_str().map(str::to_owned)
         };
-        named.clone().or_else(find).unwrap_or_else(|| "default".into())
+        named
+            .clone()
+            .or_else(find)
+            .unwrap_or_else(|| "default".into())
     }
 
     fn vm_set(&self, set: &VmSet) -> Played {
@@ -231,7 +245,11 @@ impl Others<'_> {
             if let Some(strategy) = set.eviction_strategy {
                 match strategy.name() {
                     Some(name) => vmi["spec"]["evictionStrategy"] = json!(name),
-                    None => drop(vmi["spec"].as_object_mut().map(|it| it.remove("evictionStrategy"))),
+                    None => drop(
+                        vmi["spec"]
+                            .as_object_mut()
+                            .map(|it| it.remove("evictionStrategy")),
+                    ),
                 }
             }
             let migratable = set.migratable.as_ref().map(|can| match can {
@@ -247,10 +265,18 @@ impl Others<'_> {
         })
     }
 
-    fn change(&self, resource: &str, space: &str, name: &str, change: impl FnOnce(&mut Value)) -> Played {
+    fn change(
+        &self,
+        resource: &str,
+        space: &str,
+        name: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Played {
         match self.cluster.store().update(resource, space, name, change) {
             Some(_) => Ok(()),
-            None => Err(NotPlayed::Cannot(format!("there is no {resource} {name} now"))),
+            None => Err(NotPlayed::Cannot(format!(
+                "there is no {resource} {name} now"
+            ))),
         }
     }
 
@@ -260,7 +286,11 @@ impl Others<'_> {
                 node["spec"]["unschedulable"] = json!(true);
             }),
             NodeDo::Uncordon(it) => self.change("nodes", "", &it.node, |node| {
-                drop(node["spec"].as_object_mut().map(|spec| spec.remove("unschedulable")));
+                drop(
+                    node["spec"]
+                        .as_object_mut()
+                        .map(|spec| spec.remove("unschedulable")),
+                );
             }),
             NodeDo::Delete(it) => {
                 self.cluster.store().delete("nodes", "", &it.node);
@@ -285,7 +315,14 @@ impl Others<'_> {
                     }
                     if let Some(ready) = set.ready {
                         let status = if ready { "True" } else { "False" };
-                        condition(node, "Ready", status, "Scenario", "set by the story", &stamp);
+                        condition(
+                            node,
+                            "Ready",
+                            status,
+                            "Scenario",
+                            "set by the story",
+                            &stamp,
+                        );
                     }
                 })
             }
@@ -318,7 +355,10 @@ impl Others<'_> {
     }
 
     fn pdb(&self, what: &PdbDo) -> Played {
-        let number = |text: String| text.parse::<u64>().map_or_else(|_| json!(text), |number| json!(number));
+        let number = |text: String| {
+            text.parse::<u64>()
+                .map_or_else(|_| json!(text), |number| json!(number))
+        };
         match what {
             PdbDo::Create(new) => {
                 let done = self.cluster.world.pdb_create(&pdb_spec(new));
@@ -327,7 +367,10 @@ impl Others<'_> {
             PdbDo::Set(set) => {
                 let space = self.namespace("poddisruptionbudgets", &set.namespace, &set.pdb);
                 self.change("poddisruptionbudgets", &space, &set.pdb, |pdb| {
-                    for (key, value) in [("minAvailable", &set.min_available), ("maxUnavailable", &set.max_unavailable)] {
+                    for (key, value) in [
+                        ("minAvailable", &set.min_available),
+                        ("maxUnavailable", &set.max_unavailable),
+                    ] {
                         if let Some(value) = value {
                             for old in ["minAvailable", "maxUnavailable"] {
                                 drop(pdb["spec"].as_object_mut().map(|spec| spec.remove(old)));
@@ -339,7 +382,9 @@ impl Others<'_> {
             }
             PdbDo::Delete(it) => {
                 let space = self.namespace("poddisruptionbudgets", &it.namespace, &it.pdb);
-                self.cluster.store().delete("poddisruptionbudgets", &space, &it.pdb);
+                self.cluster
+                    .store()
+                    .delete("poddisruptionbudgets", &space, &it.pdb);
                 Ok(())
             }
         }
@@ -348,27 +393,48 @@ impl Others<'_> {
     /// Any object, malformed or not: past the server's checks, as an old or broken client could have stored it.
     fn apply(&self, yaml: &str) -> Played {
         let cannot = |why: String| NotPlayed::Cannot(format!("object.apply: {why}"));
-        let object: Value = serde_saphyr::from_str(yaml).map_err(|error| cannot(error.to_string()))?;
+        let object: Value =
+            serde_saphyr::from_str(yaml).map_err(|error| cannot(error.to_string()))?;
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-        let Some(known) = crate::api::kinds::KINDS.iter().find(|known| known.kind == kind) else {
+        let Some(known) = crate::api::kinds::KINDS
+            .iter()
+            .find(|known| known.kind == kind)
+        else {
             return Err(cannot(format!("there is no kind '{kind}'")));
         };
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let text = |field: &str| {
+            object["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         let store = self.cluster.store();
-        let space = if known.namespaced && text("namespace").is_empty() { "default".into() } else { text("namespace") };
+        let space = if known.namespaced && text("namespace").is_empty() {
+            "default".into()
+        } else {
+            text("namespace")
+        };
         let mut object = object.clone();
         if known.namespaced {
             object["metadata"]["namespace"] = json!(space);
         }
-        let replaced = store.update(known.plural, &space, &text("name"), |old| *old = object.clone());
+        let replaced = store.update(known.plural, &space, &text("name"), |old| {
+            *old = object.clone()
+        });
         if replaced.is_none() {
-            store.create(known.plural, object).map_err(|failure| cannot(failure.message))?;
+            store
+                .create(known.plural, object)
+                .map_err(|failure| cannot(failure.message))?;
         }
         Ok(())
     }
 }
 
-fn metadata(object: &mut Value, labels: &Option<BTreeMap<String, String>>, annotations: &Option<BTreeMap<String, String>>) {
+fn metadata(
+    object: &mut Value,
+    labels: &Option<BTreeMap<String, String>>,
+    annotations: &Option<BTreeMap<String, String>>,
+) {
     for (key, value) in labels.iter().flatten() {
         object["metadata"]["labels"][key] = json!(value);
     }
@@ -377,6 +443,13 @@ fn metadata(object: &mut Value, labels: &Option<BTreeMap<String, String>>, annot
     }
 }
 
-fn condition(object: &mut Value, kind: &str, status: &str, reason: &str, message: &str, stamp: &str) {
+fn condition(
+    object: &mut Value,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    stamp: &str,
+) {
     crate::kubevirt::fields::set_condition(object, kind, status, reason, message, stamp);
 }

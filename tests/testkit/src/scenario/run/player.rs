@@ -106,7 +106,10 @@ impl<'a, S: Stage> Player<'a, S> {
         self.begin();
         loop {
             changed.borrow_and_update();
-            while timeline.get(next).is_some_and(|event| event.time.0 <= self.now()) {
+            while timeline
+                .get(next)
+                .is_some_and(|event| event.time.0 <= self.now())
+            {
                 self.event(&timeline[next]).await;
                 next += 1;
             }
@@ -116,7 +119,8 @@ impl<'a, S: Stage> Player<'a, S> {
                 return;
             }
             if self.now() >= LONGEST {
-                self.problems.push("the story did not end within 6 hours".into());
+                self.problems
+                    .push("the story did not end within 6 hours".into());
                 return;
             }
             let wake = [
@@ -150,7 +154,8 @@ impl<'a, S: Stage> Player<'a, S> {
     }
 
     async fn event(&mut self, event: &Event) {
-        self.trace.event(self.elapsed(), format!("{} {:?}", event.name, event.what));
+        self.trace
+            .event(self.elapsed(), format!("{} {:?}", event.name, event.what));
         let played = match &event.what {
             Do::Host(what) => self.stage.host(what).await,
             Do::Agent(what) => {
@@ -168,7 +173,8 @@ impl<'a, S: Stage> Player<'a, S> {
         };
         if let Err(why) = played {
             let file = self.scenario.file.display();
-            self.problems.push(format!("{file}:{}: {}: {why}", event.line, event.name));
+            self.problems
+                .push(format!("{file}:{}: {}: {why}", event.line, event.name));
         }
     }
 
@@ -190,9 +196,16 @@ impl<'a, S: Stage> Player<'a, S> {
         for change in &changes {
             self.observer.change(change, elapsed);
         }
-        for kill in self.cluster.world.dirty_kills().into_iter().skip(self.kills) {
+        for kill in self
+            .cluster
+            .world
+            .dirty_kills()
+            .into_iter()
+            .skip(self.kills)
+        {
             self.kills += 1;
-            self.observer.killed(&(kill.namespace, kill.name), &kill.reason);
+            self.observer
+                .killed(&(kill.namespace, kill.name), &kill.reason);
         }
         self.listen();
         for panic in self.stage.panics() {
@@ -218,7 +231,10 @@ impl<'a, S: Stage> Player<'a, S> {
         self.log_seen += fresh.len();
         let node = &self.scenario.host.node;
         let ours = fresh.into_iter().filter(|entry| from_agent(node, entry));
-        self.asked.extend(ours.map(|entry| Entry { body: None, ..entry }));
+        self.asked.extend(ours.map(|entry| Entry {
+            body: None,
+            ..entry
+        }));
     }
 
     /// The cluster follows the host's power.
@@ -262,10 +278,8 @@ impl<'a, S: Stage> Player<'a, S> {
     /// Whether nothing is left to wait for, for long enough.
     fn is_over(&mut self, more_events: bool) -> bool {
         let now = self.now();
-        let waiting = more_events
-            || now < self.tracker.last()
-            || self.stage.is_busy()
-            || self.agent_works();
+        let waiting =
+            more_events || now < self.tracker.last() || self.stage.is_busy() || self.agent_works();
         if waiting && self.problems.is_empty() {
             self.over_since = None;
             return false;
@@ -277,9 +291,15 @@ impl<'a, S: Stage> Player<'a, S> {
     /// A drain is under way.
     fn agent_works(&self) -> bool {
         let glance = self.stage.glance();
-        let status = glance.status.as_ref().filter(|_| glance.running && glance.up);
+        let status = glance
+            .status
+            .as_ref()
+            .filter(|_| glance.running && glance.up);
         status.is_some_and(|status| {
-            status.drain.as_ref().is_some_and(|drain| drain.exit.is_none())
+            status
+                .drain
+                .as_ref()
+                .is_some_and(|drain| drain.exit.is_none())
         })
     }
 
@@ -287,7 +307,11 @@ impl<'a, S: Stage> Player<'a, S> {
         let glance = self.stage.look().await;
         self.step().await;
         let now = self.now();
-        if glance.status.as_ref().is_some_and(|status| status.state.starts_with("cancel")) {
+        if glance
+            .status
+            .as_ref()
+            .is_some_and(|status| status.state.starts_with("cancel"))
+        {
             self.rules.cancelled();
         }
         let mut seen = BTreeSet::new();
@@ -358,13 +382,18 @@ fn everything(store: &crate::api::Store) -> Vec<Change> {
     ];
     let mut all = Vec::new();
     for resource in FOLLOWED {
-        all.extend(store.list_shared(resource).into_iter().map(|object| Change {
-            revision: store.revision(),
-            kind: crate::api::ChangeKind::Modified,
-            resource: resource.to_owned(),
-            previous: Some(object.clone()),
-            object,
-        }));
+        all.extend(
+            store
+                .list_shared(resource)
+                .into_iter()
+                .map(|object| Change {
+                    revision: store.revision(),
+                    kind: crate::api::ChangeKind::Modified,
+                    resource: resource.to_owned(),
+                    previous: Some(object.clone()),
+                    object,
+                }),
+        );
     }
     all
 }

@@ -56,7 +56,10 @@ impl Journal {
 
     /// Everything from line `from` on.
     pub fn lines_from(&self, from: usize) -> Vec<Line> {
-        self.lock().get(from..).map(<[Line]>::to_vec).unwrap_or_default()
+        self.lock()
+            .get(from..)
+            .map(<[Line]>::to_vec)
+            .unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Line>> {

@@ -13,7 +13,10 @@ enum State {
     /// Not decided yet; what was there at the last look.
     Open(Option<String>),
     Held,
-    Failed { at: Duration, why: String },
+    Failed {
+        at: Duration,
+        why: String,
+    },
 }
 
 /// One expectation over the whole story.
@@ -77,7 +80,8 @@ impl Tracker {
     /// Before anything has happened: what is true already cannot come true by some moment, so such an expectation proves nothing.
     pub fn begin(&mut self, scene: &Scene<'_>) {
         for track in &mut self.tracks {
-            if matches!(track.expect.when, When::By(_)) && judge(&track.expect.what, scene).is_ok() {
+            if matches!(track.expect.when, When::By(_)) && judge(&track.expect.what, scene).is_ok()
+            {
                 let why = "it is true from the beginning, so `by` proves nothing: use `at`, `always` or no time at all";
                 track.fail(scene.now, why.into());
             }

@@ -69,7 +69,13 @@ impl Verdict {
             let _ = writeln!(text, "          at {}: {}", at(miss.at), miss.but);
         }
         for breach in &self.breaches {
-            let _ = writeln!(text, "     rule {} broken at {}: {}", breach.rule, at(breach.at), breach.what);
+            let _ = writeln!(
+                text,
+                "     rule {} broken at {}: {}",
+                breach.rule,
+                at(breach.at),
+                breach.what
+            );
         }
         text
     }

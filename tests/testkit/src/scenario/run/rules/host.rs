@@ -39,10 +39,7 @@ impl Host {
                 Change::CalledOff => self.deadline = None,
                 Change::LockGone("released") => self.released(terms, scene, moment.at, found),
                 Change::Down(_) => self.down(terms, moment.at, found),
-                Change::LockTaken
-                | Change::LockGone(_)
-                | Change::Up { .. }
-                | Change::Note(_) => {}
+                Change::LockTaken | Change::LockGone(_) | Change::Up { .. } | Change::Note(_) => {}
             }
         }
     }

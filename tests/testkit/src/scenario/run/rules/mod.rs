@@ -89,8 +89,14 @@ impl Rules {
         let lines = scene.journal.lines_from(self.lines_seen);
         self.lines_seen += lines.len();
         // A drain that has failed (deadline, another machine, no API) says so as an error, and rightly.
-        let drain = scene.glance.status.as_ref().and_then(|status| status.drain.as_ref());
-        let failed = drain.and_then(|drain| drain.exit).is_some_and(|exit| exit != 0 && exit != 5);
+        let drain = scene
+            .glance
+            .status
+            .as_ref()
+            .and_then(|status| status.drain.as_ref());
+        let failed = drain
+            .and_then(|drain| drain.exit)
+            .is_some_and(|exit| exit != 0 && exit != 5);
         for line in lines {
             journal(&line, failed, &mut found);
         }
@@ -154,8 +160,14 @@ fn journal(line: &Line, failed: bool, found: &mut Found) {
         return;
     }
     if line.text.contains("panicked") {
-        found.add(Rule::Panic, format!("the journal has a panic: {}", line.text));
+        found.add(
+            Rule::Panic,
+            format!("the journal has a panic: {}", line.text),
+        );
     } else if !failed {
-        found.add(Rule::ErrorLines, format!("the journal has an error: {}", line.text));
+        found.add(
+            Rule::ErrorLines,
+            format!("the journal has an error: {}", line.text),
+        );
     }
 }
