@@ -6,7 +6,8 @@ use super::time::Mono;
 use super::track::Track;
 use super::verdict::{Blocked, Ignore, Lane, Verdict, Wait};
 use super::world::{
-    MigrationPhase, MigrationView, PdbView, Picture, PodKind, PodView, Strategy, VmiPhase, VmiView,
+    Compute, MigrationPhase, MigrationView, PdbView, Picture, PodKind, PodView, Strategy, VmiPhase,
+    VmiView,
 };
 
 /// Everything about one VM that a verdict needs.
@@ -238,6 +239,10 @@ fn base_tier(case: &Case<'_>, pod: &PodView, frame: &Frame<'_>) -> Verdict {
     if is_inbound(pod, frame.node) {
         return Verdict::Wait(arriving(pod));
     }
+    if pod.compute == Compute::Waiting && young(case, frame) {
+        // Whether it can migrate is not known to KubeVirt before its guest runs.
+        return Verdict::Wait(Wait::Starting);
+    }
     asked(case, frame)
 }
 
@@ -263,6 +268,8 @@ fn asked(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
     match &track.class {
         // Asked after an eviction was accepted, these say that its mark is gone: it is sent again.
         Some(Answer::Marked) => lane_or_pause(case, Lane::Migrate, frame),
+        // Without consent it is asked again now and then: a VM that was starting may migrate by now.
+        Some(Answer::Granted) if frame.consent.is_err() && old_news(track, frame) => Verdict::Ask,
         Some(Answer::Granted) => lane_or_pause(case, Lane::Shutdown, frame),
         None if track.accepted.is_some() => marked_unseen(case, frame),
         Some(Answer::InProgress) => marked_unseen(case, frame),
@@ -273,6 +280,12 @@ fn asked(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
             None => Verdict::Ask,
         },
     }
+}
+
+/// The last answer is so old that it may have changed.
+fn old_news(track: &Track, frame: &Frame<'_>) -> bool {
+    let at = track.last.as_ref().map(|(_, at)| *at);
+    at.is_none_or(|at| frame.now.since(at) >= frame.timing.refused_most)
 }
 
 /// Marked, as far as the answers tell. Asked again only when the pod no longer says so, or after a long silence.

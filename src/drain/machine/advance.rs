@@ -3,6 +3,7 @@
 use super::Machine;
 use super::pending::Pending;
 use crate::drain::action::Action;
+use crate::drain::answer::Answer;
 use crate::drain::judge::{Frame, left_here, verdict};
 use crate::drain::pacing::{self, Slots};
 use crate::drain::phase::Phase;
@@ -253,6 +254,9 @@ impl Machine {
             times.push((accepted + timing.ask_again, "mark vanished"));
             times.push((accepted + timing.slot_patience, "slot patience"));
         }
+        if let Some((_, at)) = track.last {
+            times.push((at + timing.slot_patience, "long silence"));
+        }
         match verdict {
             Verdict::Wait(Wait::VmiUnseen) => {
                 times.push((track.first_seen + timing.retry_first, "VMI unseen"));
@@ -267,11 +271,14 @@ impl Machine {
                         .map(|at| (at + timing.linger, "old pod lingers")),
                 );
             }
+            Verdict::Blocked(_) => {
+                let last = track.last.as_ref().map(|(_, at)| *at);
+                times.extend(last.map(|at| (at + timing.refused_most, "consent or not")));
+            }
             Verdict::Wait(_)
             | Verdict::Ignore(_)
             | Verdict::Evict(_)
             | Verdict::Ask
-            | Verdict::Blocked(_)
             | Verdict::Gone => {}
         }
         for (when, why) in times {
@@ -314,7 +321,10 @@ impl Machine {
         let moved = track
             .moved_since
             .is_some_and(|at| now.since(at) >= self.policy.timing.linger);
-        moved && !unfinished && track.moved_to.is_some() && self.picture.migrations.seen().is_some()
+        // A left-over from before this process is known by KubeVirt's word that the VM is not active in it.
+        let not_active = matches!(track.last, Some((Answer::NotTheActivePod, _)));
+        let known = track.moved_to.is_some() || not_active;
+        moved && known && !unfinished && self.picture.migrations.seen().is_some()
     }
 }
 

@@ -68,10 +68,11 @@ impl Machine {
             let vmi = vmis
                 .as_ref()
                 .map(|v| v.iter().any(|v| is_of(v, track) && v.node == node));
-            if track.seen_here && vmi == Some(false) {
-                track.moved_since.get_or_insert(now);
-            } else if vmi == Some(true) {
+            let moving = migrations.iter().any(|m| m.vm == track.vm && !m.is_final());
+            if vmi == Some(true) || moving {
                 track.moved_since = None;
+            } else if vmi == Some(false) {
+                track.moved_since.get_or_insert(now);
             }
         }
         if self.picture.pods.seen().is_some() {

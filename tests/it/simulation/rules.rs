@@ -9,7 +9,7 @@ use vmdrain_agent::drain::phase::Phase;
 use vmdrain_agent::drain::policy::{Consent, OnForeignUncordon};
 use vmdrain_agent::drain::status::{Status, VmPhase};
 use vmdrain_agent::drain::time::Mono;
-use vmdrain_agent::drain::world::{CordonMark, ObjectRef, PodKind, Strategy};
+use vmdrain_agent::drain::world::{CordonMark, ObjectRef, Strategy};
 
 impl Run {
     pub(super) fn check_action(&mut self, action: &Action) -> Result<(), Broken> {
@@ -17,9 +17,7 @@ impl Run {
             Action::Evict { id, pod, dry_run } => {
                 self.check_evict(pod, *dry_run)?;
                 let now = self.now();
-                self.watcher
-                    .in_flight
-                    .insert(id.0, (pod.uid.clone(), now));
+                self.watcher.in_flight.insert(id.0, (pod.uid.clone(), now));
                 Ok(())
             }
             Action::Release(_) => self.check_release(),
@@ -31,13 +29,11 @@ impl Run {
         if !self.watcher.cordon_known {
             return Err(format!("{pod} is evicted before the cordon is confirmed"));
         }
-        let seen = self.watcher.pods.iter().flatten();
-        let Some(view) = seen.clone().find(|p| p.pod.uid == pod.uid) else {
-            return Err(format!("{pod} is evicted and not in the newest picture"));
+        let Some(view) = self.watcher.guest_pod(&pod.uid) else {
+            return Err(format!(
+                "{pod} is evicted and the newest picture shows no guest in it"
+            ));
         };
-        if view.kind != PodKind::Launcher || view.is_empty_of_guest() || view.pod.name != pod.name {
-            return Err(format!("{pod} is evicted and holds no guest"));
-        }
         // A request whose task has died counts as lost after a minute.
         let lost = self.now().saturating_sub(60_000);
         let mut in_flight = self.watcher.in_flight.values();
@@ -47,7 +43,7 @@ impl Run {
         if dry {
             return Ok(());
         }
-        let vmi_uid = view.vmi_uid.clone();
+        let (vmi_uid, vm) = (view.vmi_uid.clone(), view.vm.clone());
         let vmi = self.watcher.vmis.iter().flatten();
         if vmi
             .clone()
@@ -59,7 +55,7 @@ impl Run {
         }
         let moves = self.watcher.migrations.iter().flatten();
         if vmi.clone().any(|v| v.vmi.uid == vmi_uid)
-            && moves.clone().any(|m| m.vm == view.vm && !m.is_final())
+            && moves.clone().any(|m| m.vm == vm && !m.is_final())
         {
             return Err(format!("{pod} is evicted although its VM is migrating"));
         }
@@ -256,6 +252,7 @@ fn goes(vm: &VmPlan, consent: bool, sees_moves: bool) -> bool {
     let hopeless = vm.attempts.contains(&Attempt::Unschedulable)
         || vm.pod_broken_until > 1_000_000
         || (vm.sidecar && !sees_moves)
+        || (vm.terminating.is_some() && vm.inbound.is_some())
         || vm.unmarked_at.is_some();
     moves && !hopeless
 }

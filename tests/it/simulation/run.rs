@@ -32,7 +32,8 @@ enum Event {
     Order(Order),
     Restart,
     Signal,
-    HostOff,
+    /// The host goes off, for the shutdown that was announced then.
+    HostOff(u64),
 }
 
 /// A run.
@@ -171,9 +172,8 @@ impl Run {
             Event::Order(order) => self.order(order),
             Event::Restart => self.start_agent(),
             Event::Signal => self.signal(),
-            Event::HostOff => {
-                self.note(|| "the host is off".into());
-                self.host_off = self.host.pending;
+            Event::HostOff(since) => {
+                self.host_off = self.host.pending && self.host.since == since;
                 Ok(())
             }
         }
@@ -251,7 +251,7 @@ impl Run {
             self.host.pending = true;
             self.host.since = self.now;
             let off = if self.host.held { self.plan.limit } else { 0 };
-            self.at(self.now + off, Event::HostOff);
+            self.at(self.now + off, Event::HostOff(self.now));
         }
         self.watcher.announced();
         self.tell_shutdown()
@@ -400,7 +400,8 @@ impl Run {
             Action::Release(_) => {
                 self.host.held = false;
                 if self.host.pending {
-                    self.at(self.now + 200, Event::HostOff);
+                    let since = self.host.since;
+                    self.at(self.now + 200, Event::HostOff(since));
                 }
                 Outcome::Hold(Ok(self.host.view()))
             }
