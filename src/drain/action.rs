@@ -179,6 +179,10 @@ pub enum Outcome {
 }
 
 /// Everything that can reach the core.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one at a time, handed over once; nobody keeps a list of them"
+)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// An operator or a signal asks for a drain. Answer: its id.

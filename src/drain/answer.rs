@@ -109,19 +109,6 @@ fn budget_name(says: &str) -> String {
 }
 
 impl Answer {
-    /// KubeVirt has taken the VM over: no further request while it is marked or migrating.
-    pub fn accepted(&self) -> bool {
-        matches!(self, Self::Marked | Self::InProgress)
-    }
-
-    /// The request failed in a way that leaves open whether the mark was written.
-    pub fn leaves_mark_open(&self) -> bool {
-        matches!(
-            self,
-            Self::WebhookDown | Self::Unexpected(_) | Self::KubeVirtFailed(_)
-        )
-    }
-
     /// How long to wait before the same question makes sense again.
     pub fn pause(&self) -> Pause {
         match self {
@@ -133,13 +120,13 @@ impl Answer {
             | Self::SeveralBudgets
             | Self::Throttled
             | Self::Denied(_)
-            | Self::NotMigratable => Pause::Refused,
-            Self::NotTheActivePod
+            | Self::NotMigratable
+            | Self::InProgress
+            | Self::NotTheActivePod
             | Self::VmiGone
             | Self::NamespaceTerminating
-            | Self::HotplugPod
-            | Self::InProgress
-            | Self::Gone => Pause::AskAgain,
+            | Self::HotplugPod => Pause::Refused,
+            Self::Gone => Pause::AskAgain,
             Self::Granted | Self::Marked => Pause::None,
         }
     }

@@ -6,7 +6,8 @@ use super::time::Mono;
 use super::track::Track;
 use super::verdict::{Blocked, Ignore, Lane, Verdict, Wait};
 use super::world::{
-    MigrationPhase, MigrationView, PdbView, Picture, PodKind, PodView, Strategy, VmiPhase, VmiView,
+    Compute, MigrationPhase, MigrationView, PdbView, Picture, PodKind, PodView, Strategy, VmiPhase,
+    VmiView,
 };
 
 /// Everything about one VM that a verdict needs.
@@ -73,7 +74,7 @@ pub fn verdict(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
     }
     match (case.vmi, case.vmis_seen && !case.vmi_malformed) {
         (Some(vmi), _) => with_vmi(case, vmi, frame),
-        (None, true) => vmi_not_here(case, frame),
+        (None, true) => vmi_not_here(case, pod, frame),
         (None, false) => base_tier(case, pod, frame),
     }
 }
@@ -92,17 +93,25 @@ fn without_pod(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
 
 /// VMIs can be seen, and this pod's is not among those of our node: it has left, or it is gone, or the
 /// list is behind.
-fn vmi_not_here(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
-    if case.track.seen_here || case.track.moved_to.is_some() {
+fn vmi_not_here(case: &Case<'_>, pod: &PodView, frame: &Frame<'_>) -> Verdict {
+    let track = case.track;
+    if track.moved_to.is_some() || (track.seen_here && track.was_migrating()) {
         return Verdict::Wait(Wait::LeftOver);
+    }
+    if track.seen_here {
+        return Verdict::Wait(Wait::VmiGone);
+    }
+    if is_inbound(pod, frame.node) {
+        return Verdict::Wait(arriving(pod));
     }
     if frame.now.since(case.track.first_seen) < frame.timing.retry_first {
         return Verdict::Wait(Wait::VmiUnseen);
     }
-    match asked(case, frame) {
-        Verdict::Wait(Wait::MigratingUnseen) => Verdict::Wait(Wait::LeftOver),
-        other => other,
+    let verdict = asked(case, frame);
+    if verdict == Verdict::Wait(Wait::MigratingUnseen) {
+        return Verdict::Wait(Wait::LeftOver);
     }
+    verdict
 }
 
 /// Full tier.
@@ -135,9 +144,12 @@ fn with_vmi(case: &Case<'_>, vmi: &VmiView, frame: &Frame<'_>) -> Verdict {
             .as_ref()
             .is_some_and(super::world::MigrationState::is_running)
     {
-        return Verdict::Wait(match progress(case, vmi) {
-            Wait::Marked | Wait::MarkedByOthers => Wait::ForeignMigration,
-            known => known,
+        let how_far = progress(case, vmi);
+        let no_sign = matches!(how_far, Wait::Marked | Wait::MarkedByOthers);
+        return Verdict::Wait(if no_sign {
+            Wait::ForeignMigration
+        } else {
+            how_far
         });
     }
     if let Some(waits) = unmarked_after_acceptance(case, frame) {
@@ -179,18 +191,13 @@ fn unmarked_after_acceptance(case: &Case<'_>, frame: &Frame<'_>) -> Option<Verdi
 
 /// How far the migration of a marked or migrating VM is.
 fn progress(case: &Case<'_>, vmi: &VmiView) -> Wait {
-    let failed = case
-        .migrations
-        .iter()
-        .filter(|m| m.phase == MigrationPhase::Failed)
-        .count();
-    let failed = u32::try_from(failed).unwrap_or(u32::MAX);
-    let why = case
-        .migrations
-        .iter()
-        .rev()
-        .find(|m| m.phase == MigrationPhase::Failed);
-    let why = why.map(|m| m.failure_reason.clone()).unwrap_or_default();
+    let of_this_drain = |m: &&&MigrationView| {
+        m.phase == MigrationPhase::Failed && case.track.attempts.contains(&m.migration.uid)
+    };
+    let failed: Vec<_> = case.migrations.iter().filter(of_this_drain).collect();
+    let why = failed.last().map(|m| m.failure_reason.clone());
+    let why = why.unwrap_or_default();
+    let failed = u32::try_from(failed.len()).unwrap_or(u32::MAX);
     let state = vmi.migration.as_ref();
     let to = |uid: &str| {
         state
@@ -230,11 +237,19 @@ fn progress(case: &Case<'_>, vmi: &VmiView) -> Wait {
 /// Base tier: nothing but the pod and the answers.
 fn base_tier(case: &Case<'_>, pod: &PodView, frame: &Frame<'_>) -> Verdict {
     if is_inbound(pod, frame.node) {
-        return Verdict::Wait(Wait::Arriving {
-            from: pod.vmi_node_label.clone().unwrap_or_default(),
-        });
+        return Verdict::Wait(arriving(pod));
+    }
+    if pod.compute == Compute::Waiting && young(case, frame) {
+        // Whether it can migrate is not known to KubeVirt before its guest runs.
+        return Verdict::Wait(Wait::Starting);
     }
     asked(case, frame)
+}
+
+fn arriving(pod: &PodView) -> Wait {
+    Wait::Arriving {
+        from: pod.vmi_node_label.clone().unwrap_or_default(),
+    }
 }
 
 /// A fresh target pod still carries the source's name in `kubevirt.io/nodeName` (kubevirt-semantics 3.3).
@@ -250,27 +265,46 @@ pub fn is_inbound(pod: &PodView, node: &str) -> bool {
 fn asked(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
     let track = case.track;
     let due = frame.now >= track.not_before;
-    if let Some(accepted) = track.accepted {
-        // A mark that is gone while the pod still runs: ask again, now and then.
-        let gone = track.seen_mark && case.pod.is_some_and(|p| !p.eviction_in_progress);
-        if !(gone && due && frame.now.since(accepted) >= frame.timing.ask_again) {
-            return Verdict::Wait(Wait::MigratingUnseen);
-        }
-        return match &track.class {
-            Some(Answer::Marked) => lane_or_pause(case, Lane::Migrate, frame),
-            _ => Verdict::Ask,
-        };
-    }
     match &track.class {
-        None if due => Verdict::Ask,
+        // Asked after an eviction was accepted, these say that its mark is gone: it is sent again.
+        Some(Answer::Marked) => lane_or_pause(case, Lane::Migrate, frame),
+        // Without consent it is asked again now and then: a VM that was starting may migrate by now.
+        Some(Answer::Granted) if frame.consent.is_err() && old_news(track, frame) => Verdict::Ask,
+        Some(Answer::Granted) => lane_or_pause(case, Lane::Shutdown, frame),
+        None if track.accepted.is_some() => marked_unseen(case, frame),
+        Some(Answer::InProgress) => marked_unseen(case, frame),
+        None | Some(_) if due => Verdict::Ask,
+        Some(answer) => after(case, answer, None, frame),
         None => match &track.last {
             Some((answer, _)) => after(case, answer, None, frame),
             None => Verdict::Ask,
         },
-        Some(Answer::Marked) => lane_or_pause(case, Lane::Migrate, frame),
-        Some(Answer::Granted) => lane_or_pause(case, Lane::Shutdown, frame),
-        Some(_) if due => Verdict::Ask,
-        Some(answer) => after(case, answer, None, frame),
+    }
+}
+
+/// The last answer is so old that it may have changed.
+fn old_news(track: &Track, frame: &Frame<'_>) -> bool {
+    let at = track.last.as_ref().map(|(_, at)| *at);
+    at.is_none_or(|at| frame.now.since(at) >= frame.timing.refused_most)
+}
+
+/// Marked, as far as the answers tell. Asked again only when the pod no longer says so, or after a long silence.
+fn marked_unseen(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
+    let track = case.track;
+    let annotated = case.pod.is_some_and(|p| p.eviction_in_progress);
+    let since = |at: Option<Mono>| at.map_or(frame.timing.slot_patience, |at| frame.now.since(at));
+    let heard = since(track.last.as_ref().map(|(_, at)| *at));
+    let vanished = track.seen_mark && since(track.accepted) >= frame.timing.ask_again;
+    // Before KubeVirt 1.7 a mark of somebody else is not annotated while it waits for its turn.
+    let unsure = track.accepted.is_none();
+    let doubt = !annotated && (vanished || unsure);
+    if frame.now >= track.not_before && (doubt || heard >= frame.timing.slot_patience) {
+        return Verdict::Ask;
+    }
+    if track.accepted.is_some() || track.ours || track.maybe_ours {
+        Verdict::Wait(Wait::MigratingUnseen)
+    } else {
+        Verdict::Wait(Wait::MarkedByOthers)
     }
 }
 

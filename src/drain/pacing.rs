@@ -106,7 +106,7 @@ fn active(
 }
 
 /// VMs of ours that will take the next free slot: marked (by anybody) or just asked for, not yet active and
-/// not in backoff.
+/// not stalled.
 #[allow(
     clippy::too_many_arguments,
     reason = "one count over one picture, called once"
@@ -121,19 +121,20 @@ fn reserved(
     timing: &Timing,
     now: Mono,
 ) -> u32 {
-    let mut failed: BTreeSet<&VmName> = BTreeSet::new();
-    let mut queued: BTreeSet<&VmName> = BTreeSet::new();
-    for m in migrations {
-        match m.phase {
-            MigrationPhase::Failed => {
-                failed.insert(&m.vm);
-            }
-            MigrationPhase::New | MigrationPhase::Pending if m.held_back.is_empty() => {
-                queued.insert(&m.vm);
-            }
-            _ => {}
-        }
-    }
+    let attempts: BTreeSet<&str> = tracks
+        .values()
+        .flat_map(|t| t.attempts.iter().map(String::as_str))
+        .collect();
+    let waiting =
+        |m: &&MigrationView| matches!(m.phase, MigrationPhase::New | MigrationPhase::Pending);
+    // In KubeVirt's backoff, or held back by a quota or a backup: it takes no slot for now.
+    let stalled = |m: &&MigrationView| {
+        let failed =
+            m.phase == MigrationPhase::Failed && attempts.contains(m.migration.uid.as_str());
+        failed || (waiting(m) && !m.held_back.is_empty())
+    };
+    let queued: BTreeSet<&VmName> = migrations.iter().filter(waiting).map(|m| &m.vm).collect();
+    let stalled: BTreeSet<&VmName> = migrations.iter().filter(stalled).map(|m| &m.vm).collect();
     let asked = asked(tracks, timing, now);
     let wants = |v: &&VmiView| {
         let vm = v.vm();
@@ -146,7 +147,7 @@ fn reserved(
             && coming
             && moves
             && !active.contains(&vm)
-            && !failed.contains(&vm)
+            && !stalled.contains(&vm)
     };
     u32::try_from(vmis.iter().filter(wants).count()).unwrap_or(u32::MAX)
 }

@@ -30,6 +30,12 @@ pub struct Record {
     pub deadline: Mono,
     /// The cordon is ours.
     pub cordon_ours: bool,
+    /// The cancel that is in progress also deletes the VMIMs of our VMs.
+    #[serde(default)]
+    pub abort_migrations: bool,
+    /// Exit code, once the outcome is known.
+    #[serde(default)]
+    pub exit: Option<u8>,
     /// VMIs that we have marked, or may have marked (asked before the answer was known).
     pub marks: Vec<ObjectRef>,
 }

@@ -46,15 +46,17 @@ pub struct Track {
     pub seen_mark: bool,
     /// The VMI was seen on this node.
     pub seen_here: bool,
-    /// When the VM was first seen to have left although its pod still runs.
+    /// Since when its VMI is not on this node although its pod runs here.
     pub moved_since: Option<Mono>,
     /// The pod was seen being deleted.
     pub seen_deleting: bool,
     /// The pod was seen `Succeeded`, or its compute container ended.
     pub seen_ended: bool,
+    /// The VMIM that brought this pod here.
+    pub made_by: Option<String>,
     /// It is an inbound migration that never was active here.
     pub inbound: bool,
-    /// VMIMs of this VM that were seen in this drain.
+    /// VMIMs that are to take this VM away, begun in this drain.
     pub attempts: BTreeSet<String>,
     /// A VMIM of this VM succeeded: its target node.
     pub moved_to: Option<String>,
@@ -128,8 +130,20 @@ impl Track {
                     self.ours |= self.maybe_ours;
                     self.accepted = Some(now);
                 }
-                ref open if open.leaves_mark_open() => self.maybe_ours = true,
-                _ => {}
+                Answer::WebhookDown | Answer::Unexpected(_) | Answer::KubeVirtFailed(_) => {
+                    self.maybe_ours = true;
+                }
+                Answer::NotTheActivePod
+                | Answer::NotMigratable
+                | Answer::HotplugPod
+                | Answer::VmiGone
+                | Answer::Budget { .. }
+                | Answer::SeveralBudgets
+                | Answer::Throttled
+                | Answer::NamespaceTerminating
+                | Answer::Gone
+                | Answer::Unauthorized
+                | Answer::Denied(_) => {}
             }
         }
         self.last = Some((answer, now));
@@ -140,12 +154,30 @@ impl Track {
         self.answered(Answer::Unexpected(why), None, dry, now, timing, jitter);
     }
 
+    /// A picture shows it after all: what had ended it was an older one that came late.
+    pub fn revive_if(&mut self, here: bool) {
+        if here && self.ended.is_some_and(|(phase, _)| phase != VmPhase::Left) {
+            self.ended = None;
+        }
+    }
+
+    /// This drain has marked its VM, or may have, and the mark has not gone with the VM.
+    pub fn may_carry_our_mark(&self) -> bool {
+        let asked = self.in_flight.is_some_and(|(_, dry)| !dry);
+        let here = self.ended.is_none_or(|(phase, _)| phase == VmPhase::Left);
+        here && !self.vmi_uid.is_empty() && (self.ours || self.maybe_ours || asked)
+    }
+
     /// It has come to its end here.
     pub fn end(&mut self, phase: VmPhase, now: Mono) {
         if self.ended.is_none() {
             self.ended = Some((phase, now));
-            self.in_flight = None;
         }
+    }
+
+    /// A migration was asked for or seen.
+    pub fn was_migrating(&self) -> bool {
+        self.accepted.is_some() || self.maybe_ours || !self.attempts.is_empty()
     }
 
     /// How it ended, judged from everything that was seen of it.
@@ -156,7 +188,9 @@ impl Track {
             VmPhase::Gone
         } else if self.granted.is_some() || self.seen_deleting {
             VmPhase::ShutDown
-        } else if self.moved_since.is_some() || (self.accepted.is_some() && self.seen_ended) {
+        } else if (self.moved_since.is_some() && self.was_migrating())
+            || (self.accepted.is_some() && self.seen_ended)
+        {
             // Base tier: Succeeded without a deletionTimestamp after an accepted evacuation means moved
             // (control-plane.md 9).
             VmPhase::Migrated

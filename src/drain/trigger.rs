@@ -91,6 +91,11 @@ pub enum Refusal {
         "the host is already going down and logind cannot take that back: the drain goes on so that no VM is killed. On systemd 257 and later `shutdown -c` calls the shutdown off, and the drain with it"
     )]
     ShutdownPending,
+    /// The drain is over and the host is on its way down: nothing can be begun.
+    #[error(
+        "the host is going down; try again when it is up, or when the shutdown has been called off"
+    )]
+    GoingDown,
     /// A drain is running, the node cannot be given back now.
     #[error("a drain is running (id {id}); cancel it first: `vmdrain-agent cancel`")]
     RestoreWhileDraining {

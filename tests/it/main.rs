@@ -1,1 +1,6 @@
-//! it
+//! The integration tests: one binary.
+
+mod cli;
+mod layering;
+mod scenarios;
+mod simulation;

@@ -1,17 +1,17 @@
 //! One step: from the newest picture to the requests that are due now. Level-triggered.
 
-use super::{Machine, Pending};
-use crate::drain::action::{Action, Level, Notice};
+use super::Machine;
+use super::pending::Pending;
+use crate::drain::action::Action;
+use crate::drain::answer::Answer;
 use crate::drain::judge::{Frame, left_here, verdict};
 use crate::drain::pacing::{self, Slots};
 use crate::drain::phase::Phase;
 use crate::drain::policy::Pacing;
 use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
-use crate::drain::track::Track;
 use crate::drain::verdict::{Lane, Verdict, Wait};
-use crate::drain::world::{ObjectRef, PodView, Sight};
-use std::time::Duration;
+use crate::drain::world::{ObjectRef, PodView};
 
 /// virt-api 1.5 allows itself 5 requests a second: of 60 simultaneous evictions 33 answered 500
 /// (control-plane-versions 1, "many evictions at once").
@@ -20,19 +20,31 @@ const POSTS_IN_FLIGHT: usize = 10;
 impl Machine {
     /// Does everything that is due, and computes when to look again.
     pub(super) fn advance(&mut self, now: Mono) {
+        self.expire(now);
         self.wake = None;
-        match self.phase {
-            Phase::Preparing | Phase::Evacuating | Phase::Confirming => self.drain_step(now),
-            Phase::Cancelling => self.cancel_step(now),
-            Phase::Drained | Phase::Deadline => self.end_step(now),
-            Phase::Idle | Phase::Cancelled | Phase::Refused => {}
+        if self.phase.is_draining() {
+            self.drain_step(now);
         }
+        // A step may have ended the drain: what follows is due at once.
+        match self.phase {
+            Phase::Cancelling => self.cancel_step(now),
+            Phase::Drained | Phase::Deadline | Phase::Refused => self.end_step(now),
+            Phase::Preparing
+            | Phase::Evacuating
+            | Phase::Confirming
+            | Phase::Idle
+            | Phase::Cancelled => {}
+        }
+        self.wake_for_pending();
     }
 
     fn drain_step(&mut self, now: Mono) {
         let Some(deadline) = self.drain.as_ref().map(|d| d.deadline) else {
             return;
         };
+        if self.waits_for_the_host(now) {
+            return;
+        }
         if now >= deadline {
             self.deadline_reached(now);
             return;
@@ -43,6 +55,7 @@ impl Machine {
         let seen = self.looked_around(now);
         if self.phase == Phase::Preparing && cordoned && seen {
             self.phase = Phase::Evacuating;
+            self.forget_marks_elsewhere();
             self.tell_plan(now);
         }
         if self.phase == Phase::Preparing || !seen {
@@ -54,6 +67,23 @@ impl Machine {
             self.maybe_confirm(now);
         }
         self.persist();
+    }
+
+    /// Resumed in the middle of a shutdown: the host adapter says in a moment whether it is still pending.
+    fn waits_for_the_host(&mut self, now: Mono) -> bool {
+        let patience = self.policy.timing.request;
+        let until = self
+            .drain
+            .as_ref()
+            .filter(|d| d.unconfirmed)
+            .map(|d| d.looking_since + patience);
+        match until {
+            Some(until) if now < until => {
+                self.wake_at(until, "is the shutdown still pending");
+                true
+            }
+            Some(_) | None => false,
+        }
     }
 
     /// The pods are seen, and the other kinds have said yes or no, or have had their time.
@@ -108,14 +138,15 @@ impl Machine {
             match &verdict {
                 Verdict::Evict(Lane::Migrate) => due.migrate.push((track.memory, key.clone())),
                 Verdict::Evict(Lane::Shutdown | Lane::External) => due.at_once.push(key.clone()),
-                Verdict::Ask => due.ask.push(key.clone()),
+                Verdict::Ask => due.ask.push((track.memory, key.clone())),
                 Verdict::Ignore(_) | Verdict::Wait(_) | Verdict::Blocked(_) | Verdict::Gone => {}
             }
             shows.push((key.clone(), verdict));
         }
         // Longest first; equal ones by key, so that the order is the same on every run.
-        due.migrate
-            .sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        let longest = |a: &(u64, String), b: &(u64, String)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
+        due.migrate.sort_by(longest);
+        due.ask.sort_by(longest);
         for (key, verdict) in shows {
             let ahead = due.migrate.iter().position(|(_, k)| *k == key).unwrap_or(0);
             self.show(&key, &verdict, ahead, slots, now);
@@ -146,12 +177,7 @@ impl Machine {
     }
 
     fn send(&mut self, due: Due, now: Mono) {
-        let in_flight = self
-            .pending
-            .values()
-            .filter(|p| matches!(p, Pending::Evict { .. }))
-            .count();
-        let mut room = POSTS_IN_FLIGHT.saturating_sub(in_flight);
+        let mut room = POSTS_IN_FLIGHT.saturating_sub(self.posts_in_flight());
         let free = match self.policy.pacing {
             Pacing::All => usize::MAX,
             Pacing::Slots => usize::try_from(due.slots.free()).unwrap_or(usize::MAX),
@@ -162,7 +188,7 @@ impl Machine {
             .take(free)
             .map(|(_, key)| (key, false));
         let at_once = due.at_once.into_iter().map(|key| (key, false));
-        let ask = due.ask.into_iter().map(|key| (key, true));
+        let ask = due.ask.into_iter().map(|(_, key)| (key, true));
         let mut batch = Vec::new();
         for (key, dry) in migrate.chain(at_once).chain(ask) {
             if room == 0 {
@@ -228,12 +254,15 @@ impl Machine {
             times.push((accepted + timing.ask_again, "mark vanished"));
             times.push((accepted + timing.slot_patience, "slot patience"));
         }
+        if let Some((_, at)) = track.last {
+            times.push((at + timing.slot_patience, "long silence"));
+        }
         match verdict {
             Verdict::Wait(Wait::VmiUnseen) => {
-                times.push((track.first_seen + timing.retry_first, "VMI unseen"))
+                times.push((track.first_seen + timing.retry_first, "VMI unseen"));
             }
             Verdict::Wait(Wait::Starting) => {
-                times.push((track.first_seen + timing.mark_missing, "VM starting"))
+                times.push((track.first_seen + timing.mark_missing, "VM starting"));
             }
             Verdict::Wait(Wait::LeftOver) => {
                 times.extend(
@@ -242,7 +271,15 @@ impl Machine {
                         .map(|at| (at + timing.linger, "old pod lingers")),
                 );
             }
-            _ => {}
+            Verdict::Blocked(_) => {
+                let last = track.last.as_ref().map(|(_, at)| *at);
+                times.extend(last.map(|at| (at + timing.refused_most, "consent or not")));
+            }
+            Verdict::Wait(_)
+            | Verdict::Ignore(_)
+            | Verdict::Evict(_)
+            | Verdict::Ask
+            | Verdict::Gone => {}
         }
         for (when, why) in times {
             if when > now {
@@ -284,101 +321,10 @@ impl Machine {
         let moved = track
             .moved_since
             .is_some_and(|at| now.since(at) >= self.policy.timing.linger);
-        moved && !unfinished && track.moved_to.is_some() && self.picture.migrations.seen().is_some()
-    }
-
-    fn show(&mut self, key: &str, verdict: &Verdict, ahead: usize, slots: Slots, now: Mono) {
-        let Some(track) = self.tracks.get_mut(key) else {
-            return;
-        };
-        let (phase, says) = shown(track, verdict, ahead, slots);
-        if let Verdict::Wait(Wait::Migrating { to }) = verdict
-            && !to.is_empty()
-        {
-            track.target = Some(to.clone());
-        }
-        let changed = track.shown != phase;
-        if changed {
-            track.shown = phase;
-            track.shown_since = now;
-        }
-        let tell = says != track.says && phase == VmPhase::Blocked;
-        track.says = says;
-        if tell {
-            let text = format!("{}: {}", track.vm, track.says);
-            let vm = track.vmi();
-            self.tell_vm(Level::Warn, "VmBlocked", text, vm);
-        }
-    }
-
-    pub(super) fn tell_vm(
-        &mut self,
-        level: Level,
-        reason: &'static str,
-        text: String,
-        vm: ObjectRef,
-    ) {
-        // One line per VM and sentence, however often it is repeated (T02).
-        let key = format!("{reason}/{}/{}", vm.namespace, vm.name);
-        if self.told.get(&key) != Some(&text) {
-            self.told.insert(key, text.clone());
-            self.actions.push_back(Action::Tell(Notice {
-                level,
-                reason,
-                text,
-                vm: Some(vm),
-                event: true,
-            }));
-        }
-    }
-
-    fn tell_plan(&mut self, now: Mono) {
-        let count = self.tracks.len();
-        let minutes = self.time_left(now);
-        let text = format!(
-            "{count} VM(s) to move, {} left until the deadline",
-            span(minutes)
-        );
-        self.tell(Level::Info, "DrainPlanned", text);
-        for why in self.blind() {
-            self.tell_once(&format!("blind {why}"), Level::Warn, "Blind", why);
-        }
-    }
-
-    /// What cannot be seen, as sentences.
-    pub(super) fn blind(&self) -> Vec<String> {
-        let mut out = Vec::new();
-        let mut look = |kind: &str, sight: Result<(), String>, feeds: &str| {
-            if let Err(why) = sight {
-                out.push(format!("{kind} cannot be seen ({why}): {feeds}"));
-            }
-        };
-        look(
-            "pods",
-            sight(&self.picture.pods),
-            "the drain waits until they can",
-        );
-        look(
-            "VMIs",
-            sight(&self.picture.vmis),
-            "reasons and owners are not known, evictions are asked by dry run",
-        );
-        look(
-            "VMIMs",
-            sight(&self.picture.migrations),
-            "progress is not known",
-        );
-        look(
-            "PDBs",
-            sight(&self.picture.pdbs),
-            "disruption budgets are only known from answers",
-        );
-        look(
-            "the KubeVirt object",
-            sight(&self.picture.kubevirt),
-            "its default limits are assumed",
-        );
-        out
+        // A left-over from before this process is known by KubeVirt's word that the VM is not active in it.
+        let not_active = matches!(track.last, Some((Answer::NotTheActivePod, _)));
+        let known = track.moved_to.is_some() || not_active;
+        moved && known && !unfinished && self.picture.migrations.seen().is_some()
     }
 }
 
@@ -388,84 +334,5 @@ struct Due {
     slots: Slots,
     migrate: Vec<(u64, String)>,
     at_once: Vec<String>,
-    ask: Vec<String>,
-}
-
-fn sight<T>(sight: &Sight<T>) -> Result<(), String> {
-    match sight {
-        Sight::Pending | Sight::Seen { .. } => Ok(()),
-        Sight::Forbidden { why } | Sight::Broken { why, .. } => Err(why.clone()),
-        Sight::Missing => Err("the cluster does not have this kind".into()),
-    }
-}
-
-/// Phase and sentence for people.
-fn shown(track: &Track, verdict: &Verdict, ahead: usize, slots: Slots) -> (VmPhase, String) {
-    match verdict {
-        Verdict::Ignore(_) => (VmPhase::Waiting, String::new()),
-        Verdict::Gone => (track.outcome(), String::new()),
-        Verdict::Ask => (
-            VmPhase::Queued,
-            "will be asked what an eviction would do".into(),
-        ),
-        Verdict::Evict(Lane::Migrate) if slots.only_cluster_full() => (
-            VmPhase::Queued,
-            Wait::ClusterSlots {
-                limit: slots.cluster_limit,
-            }
-            .to_string(),
-        ),
-        Verdict::Evict(Lane::Migrate) => {
-            let used = slots.node_used.min(slots.node_limit);
-            (
-                VmPhase::Queued,
-                Wait::Slot {
-                    ahead,
-                    used,
-                    limit: slots.node_limit,
-                }
-                .to_string(),
-            )
-        }
-        Verdict::Evict(Lane::Shutdown | Lane::External) => {
-            (VmPhase::Queued, "about to be evicted".into())
-        }
-        Verdict::Blocked(why) => (VmPhase::Blocked, why.to_string()),
-        Verdict::Wait(why) => (waiting_phase(track, why), why.to_string()),
-    }
-}
-
-fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
-    match why {
-        Wait::Marked
-        | Wait::MarkedByOthers
-        | Wait::InQueue
-        | Wait::Backoff { .. }
-        | Wait::HeldBack(_)
-        | Wait::External => VmPhase::Marked,
-        Wait::Scheduling => VmPhase::Scheduling,
-        Wait::Migrating { .. }
-        | Wait::MigratingUnseen
-        | Wait::ForeignMigration
-        | Wait::LeftOver => VmPhase::Migrating,
-        Wait::Arriving { .. } => VmPhase::Arriving,
-        Wait::ShuttingDown | Wait::VmiGone | Wait::PodGone => VmPhase::ShuttingDown,
-        Wait::Asking => track.shown,
-        Wait::Slot { .. } | Wait::ClusterSlots { .. } => VmPhase::Queued,
-        Wait::Starting
-        | Wait::VmiUnseen
-        | Wait::NamespaceTerminating
-        | Wait::Retry { .. }
-        | Wait::PodUnseen => VmPhase::Waiting,
-    }
-}
-
-/// `1h 5m`, `90s`: short and exact enough for people.
-pub(super) fn span(d: Duration) -> String {
-    let s = d.as_secs();
-    match (s / 3600, s % 3600 / 60, s % 60) {
-        (0, 0, s) => format!("{s}s"),
-        (0, m, s) => format!("{m}m {s}s"),
-        (h, m, _) => format!("{h}h {m}m"),
-    }
+    ask: Vec<(u64, String)>,
 }

@@ -1,6 +1,7 @@
 //! The cordon: whose it is, when it is set, when it is taken away (design section 6).
 
-use super::{Machine, Pending, Why};
+use super::Machine;
+use super::pending::{Pending, Why};
 use crate::drain::action::{Action, Fault, FaultClass, Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::policy::OnForeignUncordon;
@@ -23,9 +24,8 @@ impl Machine {
             }
             (Why::Drain, Ok(node)) => self.read_for_drain(node, now),
             (Why::Undo, Ok(node)) => self.read_for_undo(node),
-            (Why::Drain | Why::Undo, Err(fault)) => {
-                self.node_trouble("cannot read the node", &fault, now)
-            }
+            (Why::Drain, Err(fault)) => self.node_trouble("cannot read the node", &fault, now),
+            (Why::Undo, Err(fault)) => self.undo_trouble("cannot read the node", &fault, now),
         }
     }
 
@@ -54,30 +54,31 @@ impl Machine {
 
     fn read_for_drain(&mut self, node: NodeView, now: Mono) {
         if let Some(refusal) = self.another_machine(&node) {
-            self.refuse(&refusal);
+            self.refuse(&refusal, now);
             return;
         }
         let Some(drain) = &mut self.drain else { return };
         self.retries = 0;
         let mine = drain.id.clone();
         match (node.unschedulable, &node.cordon) {
-            (true, CordonMark::Note(note)) if note.drain == mine => self.cordon_is_ours(node),
+            (true, CordonMark::Note(note)) if note.drain == mine => self.cordon_is_ours(node, now),
             (true, CordonMark::Absent) => self.cordon_is_foreign(
                 node,
                 "somebody else cordoned the node before; its cordon stays",
+                now,
             ),
             (true, CordonMark::Damaged(why)) => {
                 let text = format!(
                     "the node is cordoned and its marker cannot be read ({why}); its cordon stays"
                 );
-                self.cordon_is_foreign(node, &text);
+                self.cordon_is_foreign(node, &text, now);
             }
             // Not cordoned, or cordoned by an earlier drain of ours: one patch makes it this drain's.
-            (false, _) | (true, CordonMark::Note(_)) => self.send_cordon(node, now),
+            (false, _) | (true, CordonMark::Note(_)) => self.send_cordon(node),
         }
     }
 
-    fn send_cordon(&mut self, node: NodeView, _now: Mono) {
+    fn send_cordon(&mut self, node: NodeView) {
         let Some(drain) = &self.drain else { return };
         let note = CordonNote {
             drain: drain.id.clone(),
@@ -96,13 +97,16 @@ impl Machine {
 
     pub(super) fn cordoned(&mut self, result: Result<NodeView, Fault>, now: Mono) {
         match result {
-            Ok(node) => self.cordon_is_ours(node),
+            Ok(node) => self.cordon_is_ours(node, now),
             // The answer was lost or somebody was quicker: read again and decide again.
+            Err(fault) if self.phase == Phase::Cancelling => {
+                self.undo_trouble("cannot cordon the node", &fault, now);
+            }
             Err(fault) => self.node_trouble("cannot cordon the node", &fault, now),
         }
     }
 
-    fn cordon_is_ours(&mut self, node: NodeView) {
+    fn cordon_is_ours(&mut self, node: NodeView, now: Mono) {
         let Some(drain) = &mut self.drain else { return };
         drain.cordoned = true;
         drain.cordon_ours = true;
@@ -112,9 +116,11 @@ impl Machine {
         self.node = Some(node);
         self.retry_done();
         self.tell_once("cordon", Level::Info, "Cordoned", text);
+        // A picture that came before this answer may be newer all the same.
+        self.watch_cordon(now);
     }
 
-    fn cordon_is_foreign(&mut self, node: NodeView, why: &str) {
+    fn cordon_is_foreign(&mut self, node: NodeView, why: &str, now: Mono) {
         let Some(drain) = &mut self.drain else { return };
         drain.cordoned = true;
         drain.cordon_ours = false;
@@ -123,9 +129,10 @@ impl Machine {
         self.node = Some(node);
         self.retry_done();
         self.tell_once("cordon", Level::Info, "CordonForeign", why.to_owned());
+        self.watch_cordon(now);
     }
 
-    fn node_trouble(&mut self, what: &str, fault: &Fault, now: Mono) {
+    pub(super) fn node_trouble(&mut self, what: &str, fault: &Fault, now: Mono) {
         self.retry_later(fault, now);
         let text = match fault.class {
             FaultClass::Denied => format!(
@@ -133,7 +140,10 @@ impl Machine {
                 fault.text
             ),
             FaultClass::Gone => format!("{what}: {}. Check cluster.node_name", fault.text),
-            _ => format!("{what}: {}", fault.text),
+            FaultClass::Transient
+            | FaultClass::Conflict
+            | FaultClass::Unauthorized
+            | FaultClass::Fatal => format!("{what}: {}", fault.text),
         };
         if let Some(drain) = &mut self.drain {
             drain.trouble.clone_from(&text);
@@ -184,6 +194,7 @@ impl Machine {
             );
         } else if draining {
             self.told.remove("cordon");
+            self.retry_done();
             self.tell(
                 Level::Warn,
                 "Recordon",
@@ -237,7 +248,7 @@ impl Machine {
                     ))),
                 );
             }
-            (_, Ok(node)) => {
+            (Why::Undo | Why::Drain, Ok(node)) => {
                 let text = format!("node {} is uncordoned", node.name);
                 self.node = Some(node);
                 if let Some(drain) = &mut self.drain {
@@ -248,7 +259,9 @@ impl Machine {
                 self.retry_done();
                 self.tell(Level::Info, "Uncordoned", text);
             }
-            (_, Err(fault)) => self.node_trouble("cannot uncordon the node", &fault, now),
+            (Why::Undo | Why::Drain, Err(fault)) => {
+                self.undo_trouble("cannot uncordon the node", &fault, now);
+            }
         }
     }
 

@@ -10,9 +10,12 @@ mod cordon;
 mod finish;
 mod observe;
 mod orders;
+mod pending;
 mod report;
+mod show;
+mod undo;
 
-use super::action::{Action, EffectId, Fault, HoldView, Input, Level, Notice, Outcome, Token};
+use super::action::{Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Token};
 use super::judge::Consentless;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
@@ -21,34 +24,10 @@ use super::time::Mono;
 use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture};
-use std::collections::{BTreeMap, VecDeque};
+use pending::Sent;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-
-/// What a pending effect was for.
-#[derive(Clone, Debug, PartialEq)]
-enum Pending {
-    ReadNode(Why),
-    Cordon,
-    Uncordon(Why),
-    Evict { key: String, dry: bool },
-    Confirm { since: Mono },
-    CancelEvacuation { key: String },
-    DeleteMigration,
-    Release,
-    TakeHold,
-    AskLogind,
-}
-
-/// Why the Node is read or uncordoned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
-    /// To cordon it.
-    Drain,
-    /// A cancelled or given-up drain gives it back.
-    Undo,
-    /// An operator wants it back.
-    Restore(Token),
-}
+use undo::Undo;
 
 /// One drain.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,26 +52,19 @@ struct Drain {
     last_accepted: Mono,
     /// Since when only the cluster's slots are full.
     cluster_full: Option<Mono>,
+    /// VMIMs that were over when this drain looked first; `None` until then.
+    old_migrations: Option<BTreeSet<String>>,
     /// Marks from a record, until their VMIs are seen: VMI UID → VMI.
     inherited: BTreeMap<String, ObjectRef>,
     abort_migrations: bool,
+    /// The hold was given up for this drain.
+    released: bool,
     /// What has to be undone, and how far that is.
     undo: Undo,
     /// Outcome as a sentence.
     end: String,
     /// The last problem of the drain as a whole.
     trouble: String,
-}
-
-/// How far a cancel is.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Undo {
-    marks_asked: bool,
-    uncordon_done: bool,
-    hold_done: bool,
-    tries: u32,
-    /// Marks that stay, each with a sentence.
-    remains: Vec<String>,
 }
 
 /// The machine. See the module page.
@@ -106,8 +78,10 @@ pub struct Machine {
     tracks: BTreeMap<String, Track>,
     hold: HoldView,
     actions: VecDeque<Action>,
-    pending: BTreeMap<EffectId, Pending>,
+    pending: BTreeMap<EffectId, Sent>,
     next_effect: u64,
+    /// The moment of the step that is being taken.
+    now: Mono,
     /// Not before: per kind of whole-drain retry.
     retry_at: Mono,
     retries: u32,
@@ -132,6 +106,7 @@ impl Machine {
             actions: VecDeque::new(),
             pending: BTreeMap::new(),
             next_effect: 0,
+            now: Mono::default(),
             retry_at: Mono::default(),
             retries: 0,
             wake: None,
@@ -146,9 +121,15 @@ impl Machine {
     pub fn resume(policy: Policy, seed: u64, record: Record, now: Mono) -> Self {
         let mut machine = Self::new(policy, seed);
         let same_boot = record.format == FORMAT && record.boot == machine.policy.boot_id;
-        let active = ["preparing", "evacuating", "confirming"].contains(&record.phase.as_str());
-        let released = record.phase == "drained" && record.shutting_down;
-        if same_boot && (active || released || record.phase == "cancelling") {
+        let asks_logind = record.trigger.as_ref().is_some_and(|t| t.then.is_some());
+        let unfinished = match record.phase.as_str() {
+            "preparing" | "evacuating" | "confirming" | "cancelling" => true,
+            // The host has yet to be let go, or to be sent down.
+            "drained" => record.shutting_down || asks_logind,
+            "deadline" => record.shutting_down,
+            _ => false,
+        };
+        if same_boot && unfinished {
             machine.resume_drain(record, now);
         }
         machine
@@ -171,16 +152,17 @@ impl Machine {
 
     /// Takes one input.
     pub fn handle(&mut self, input: Input, now: Mono) {
+        self.now = now;
         match input {
             Input::Trigger(token, trigger) => self.order_drain(token, trigger, now),
             Input::Shutdown(shutdown) => self.shutdown(&shutdown, now),
-            Input::ShutdownVanished { why } => self.shutdown_vanished(&why, now),
+            Input::ShutdownVanished { why } => self.shutdown_vanished(&why),
             Input::Cancel {
                 token,
                 abort_migrations,
-            } => self.order_cancel(token, abort_migrations, now),
+            } => self.order_cancel(token, abort_migrations),
             Input::Restore(token) => self.order_restore(token),
-            Input::HostReady => self.host_ready(now),
+            Input::HostReady => self.host_ready(),
             Input::Picture(picture) => self.see(*picture, now),
             Input::Hold(hold) => self.hold = hold,
             Input::Done(id, outcome) => self.done(id, outcome, now),
@@ -190,6 +172,7 @@ impl Machine {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Mono) {
+        self.now = now;
         self.advance(now);
     }
 
@@ -201,62 +184,6 @@ impl Machine {
     /// When [`Machine::handle_timeout`] is wanted next, and why.
     pub fn poll_timeout(&self) -> Option<(Mono, &'static str)> {
         self.wake
-    }
-
-    /// What an effect that broke down without a result counts as; `None` when nobody waits for it.
-    pub fn failed_outcome(&self, id: EffectId, why: &str) -> Option<Outcome> {
-        let fault = || Fault {
-            class: super::action::FaultClass::Transient,
-            text: why.to_owned(),
-        };
-        Some(match self.pending.get(&id)? {
-            Pending::ReadNode(_) | Pending::Cordon | Pending::Uncordon(_) => {
-                Outcome::Node(Err(fault()))
-            }
-            Pending::Evict { .. } | Pending::CancelEvacuation { .. } | Pending::DeleteMigration => {
-                Outcome::Reply(Err(fault()))
-            }
-            Pending::Confirm { .. } => Outcome::Fresh(Err(fault())),
-            Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.to_owned())),
-            Pending::AskLogind => {
-                Outcome::Logind(super::action::LogindAnswer::Failed(why.to_owned()))
-            }
-        })
-    }
-
-    fn done(&mut self, id: EffectId, outcome: Outcome, now: Mono) {
-        // A result of an effect that nobody waits for any more is late: ignored.
-        let Some(pending) = self.pending.remove(&id) else {
-            return;
-        };
-        match (pending, outcome) {
-            (Pending::ReadNode(why), Outcome::Node(result)) => self.node_read(why, result, now),
-            (Pending::Cordon, Outcome::Node(result)) => self.cordoned(result, now),
-            (Pending::Uncordon(why), Outcome::Node(result)) => self.uncordoned(why, result, now),
-            (Pending::Evict { key, dry }, Outcome::Reply(result)) => self.answered(&key, dry, result, now),
-            (Pending::Confirm { since }, Outcome::Fresh(result)) => self.confirmed(since, result, now),
-            (Pending::CancelEvacuation { key }, Outcome::Reply(result)) => self.mark_cancelled(&key, result),
-            (Pending::DeleteMigration, Outcome::Reply(result)) => self.migration_deleted(result),
-            (Pending::Release, Outcome::Hold(result)) => self.released(result, now),
-            (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result, now),
-            (Pending::AskLogind, Outcome::Logind(answer)) => self.logind_answered(answer),
-            (pending, outcome) => self.tell(
-                Level::Error,
-                "InternalError",
-                format!("an effect ended with a result of another kind ({pending:?}: {outcome:?}); it is ignored"),
-            ),
-        }
-    }
-
-    fn effect(&mut self, pending: Pending) -> EffectId {
-        self.next_effect += 1;
-        let id = EffectId(self.next_effect);
-        self.pending.insert(id, pending);
-        id
-    }
-
-    fn waits_for(&self, wanted: impl Fn(&Pending) -> bool) -> bool {
-        self.pending.values().any(wanted)
     }
 
     /// Uniform in 0..1, from the seed (xorshift64*).
@@ -273,11 +200,11 @@ impl Machine {
         self.retries = self.retries.saturating_add(1);
         let timing = self.policy.timing;
         let pause = match fault.class {
-            super::action::FaultClass::Conflict => timing.retry_first / 10,
-            super::action::FaultClass::Denied | super::action::FaultClass::Fatal => {
-                timing.retry_most
+            FaultClass::Conflict => timing.retry_first / 10,
+            FaultClass::Denied | FaultClass::Fatal => timing.retry_most,
+            FaultClass::Transient | FaultClass::Gone | FaultClass::Unauthorized => {
+                doubled(timing.retry_first, timing.retry_most, self.retries)
             }
-            _ => doubled(timing.retry_first, timing.retry_most, self.retries),
         };
         self.retry_at = now + pause.mul_f64(0.85 + 0.3 * self.jitter());
     }
@@ -341,18 +268,7 @@ impl Machine {
     /// Writes the record when it has changed.
     fn persist(&mut self) {
         let Some(drain) = &self.drain else { return };
-        let live = |t: &&Track| t.ended.is_none() && !t.vmi_uid.is_empty();
-        let marked =
-            |t: &&Track| t.ours || t.maybe_ours || t.in_flight.is_some_and(|(_, dry)| !dry);
-        let marks = self
-            .tracks
-            .values()
-            .filter(live)
-            .filter(marked)
-            .map(Track::vmi);
-        let mut marks: Vec<_> = marks.chain(drain.inherited.values().cloned()).collect();
-        marks.sort();
-        marks.dedup();
+        let marks = self.marks_ours();
         let record = Record {
             format: FORMAT,
             drain: drain.id.clone(),
@@ -363,6 +279,8 @@ impl Machine {
             started: drain.started,
             deadline: drain.deadline,
             cordon_ours: drain.cordon_ours,
+            abort_migrations: drain.abort_migrations,
+            exit: drain.exit,
             marks,
         };
         if self.persisted.as_ref() != Some(&record) {
@@ -380,7 +298,7 @@ impl Machine {
 
 /// Deadline for a hold of `limit`: the margin never eats more than a fifth of it.
 pub fn hold_deadline(signal: Mono, limit: Duration, margin: Duration) -> Mono {
-    signal + (limit - margin.min(limit / 5))
+    signal + limit.saturating_sub(margin.min(limit / 5))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::drain::action::Fault;
 use crate::drain::answer::Reply;
 use crate::drain::answer::judge;
 use crate::drain::judge::{Case, is_inbound};
+use crate::drain::phase::Phase;
 use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
@@ -12,10 +13,11 @@ use crate::drain::world::{
     Fresh, MigrationPhase, MigrationView, ObjectRef, Picture, PodKind, PodView, Sight, VmName,
     VmiView,
 };
+use std::collections::BTreeSet;
 
 impl Machine {
     pub(super) fn see(&mut self, picture: Picture, now: Mono) {
-        if self.drain.is_none() {
+        if !(self.phase.is_draining() || self.phase == Phase::Cancelling) {
             return;
         }
         self.picture = picture;
@@ -60,15 +62,17 @@ impl Machine {
         {
             self.see_vmi(vmi, now);
         }
+        let old = self.old_migrations(&migrations);
         for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
-            see_migrations(track, &migrations, &node);
+            see_migrations(track, &migrations, &old);
             let vmi = vmis
                 .as_ref()
                 .map(|v| v.iter().any(|v| is_of(v, track) && v.node == node));
-            if track.seen_here && vmi == Some(false) {
-                track.moved_since.get_or_insert(now);
-            } else if vmi == Some(true) {
+            let moving = migrations.iter().any(|m| m.vm == track.vm && !m.is_final());
+            if vmi == Some(true) || moving {
                 track.moved_since = None;
+            } else if vmi == Some(false) {
+                track.moved_since.get_or_insert(now);
             }
         }
         if self.picture.pods.seen().is_some() {
@@ -76,18 +80,31 @@ impl Machine {
         }
     }
 
+    /// VMIMs that have nothing to do with this drain: they were over when it looked first.
+    fn old_migrations(&mut self, migrations: &[MigrationView]) -> BTreeSet<String> {
+        let seen = self.picture.migrations.seen().is_some();
+        let Some(drain) = self.drain.as_mut().filter(|_| seen) else {
+            return BTreeSet::new();
+        };
+        let over = || migrations.iter().filter(|m| m.is_final());
+        drain
+            .old_migrations
+            .get_or_insert_with(|| over().map(|m| m.migration.uid.clone()).collect())
+            .clone()
+    }
+
     fn see_pod(&mut self, pod: &PodView, node: &str, now: Mono) {
-        let placeholder = placeholder_key(&pod.vmi_uid);
-        let known = self.tracks.remove(&placeholder);
+        let over = pod.is_empty_of_guest();
+        if over && !self.tracks.contains_key(&pod.pod.uid) {
+            // Of an earlier visit of its VM, which may be here again in another pod.
+            return;
+        }
+        let known = self.tracks.remove(&placeholder_key(&pod.vmi_uid));
         let inherited = self
             .drain
             .as_mut()
             .and_then(|d| d.inherited.remove(&pod.vmi_uid))
             .is_some();
-        let finished = pod.is_empty_of_guest() && !self.tracks.contains_key(&pod.pod.uid);
-        if finished && known.is_none() {
-            return;
-        }
         let track = self
             .tracks
             .entry(pod.pod.uid.clone())
@@ -97,6 +114,9 @@ impl Machine {
                 inbound: is_inbound(pod, node),
                 ..known.unwrap_or_default()
             });
+        track.revive_if(!over);
+        track.inbound &= is_inbound(pod, node);
+        track.made_by.clone_from(&pod.migration_job);
         track.pod = pod.pod.clone();
         track.vm = pod.vm.clone();
         track.vmi_uid.clone_from(&pod.vmi_uid);
@@ -130,6 +150,7 @@ impl Machine {
                     shown_since: now,
                     ..Track::default()
                 });
+            track.revive_if(true);
             track.maybe_ours |= inherited;
         }
         for track in self
@@ -190,7 +211,7 @@ impl Machine {
         let before = track.ours;
         match result {
             Ok(reply) => {
-                track.answered(judge(&reply), reply.retry_after, dry, now, &timing, jitter)
+                track.answered(judge(&reply), reply.retry_after, dry, now, &timing, jitter);
             }
             Err(fault) => track.unanswered(fault.text, dry, now, &timing, jitter),
         }
@@ -211,11 +232,8 @@ impl Machine {
             .drain
             .iter()
             .flat_map(|d| d.inherited.values().cloned());
-        let ours = self
-            .tracks
-            .values()
-            .filter(|t| t.ended.is_none() && (t.ours || t.maybe_ours) && !t.vmi_uid.is_empty());
-        let ours = ours.map(Track::vmi);
+        let carries = self.tracks.values().filter(|t| t.may_carry_our_mark());
+        let ours = carries.map(Track::vmi);
         let mut all: Vec<_> = ours.chain(inherited).collect();
         all.sort();
         all.dedup();
@@ -280,26 +298,20 @@ pub(super) fn is_of(vmi: &VmiView, track: &Track) -> bool {
     }
 }
 
-/// Counts the attempts, and notes a success. VMIMs that were over before this drain do not count.
-fn see_migrations(track: &mut Track, migrations: &[MigrationView], node: &str) {
-    for m in migrations
-        .iter()
-        .filter(|m| m.vm == track.vm && m.target_node != node)
-    {
-        if !m.is_final() {
-            track.attempts.insert(m.migration.uid.clone());
+/// Counts the attempts to take this VM away, and notes a success.
+fn see_migrations(track: &mut Track, migrations: &[MigrationView], old: &BTreeSet<String>) {
+    for m in migrations.iter().filter(|m| m.vm == track.vm) {
+        let uid = &m.migration.uid;
+        // The one that brought it here is no attempt to take it away.
+        if old.contains(uid) || track.made_by.as_ref() == Some(uid) {
+            continue;
         }
-        let asked = track.seen_here || track.accepted.is_some() || track.ours;
-        if m.phase == MigrationPhase::Succeeded
-            && asked
-            && track.attempts.contains(&m.migration.uid)
-        {
-            let seen = if m.target_node.is_empty() {
-                track.target.clone()
-            } else {
-                Some(m.target_node.clone())
-            };
-            track.moved_to = Some(seen.unwrap_or_default());
+        track.attempts.insert(uid.clone());
+        if m.phase == MigrationPhase::Succeeded && (track.seen_here || track.was_migrating()) {
+            // The VMIM names its target a moment after it has succeeded.
+            let known = Some(m.target_node.clone()).filter(|n| !n.is_empty());
+            let target = known.or_else(|| track.target.clone());
+            track.moved_to = Some(target.unwrap_or_default());
         }
     }
 }

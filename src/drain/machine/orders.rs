@@ -1,15 +1,15 @@
 //! What begins, changes or ends a drain: commands, shutdown signals, a record of an earlier process.
 
-use super::{Drain, Machine, Pending, Undo, Why, hold_deadline};
+use super::pending::{Pending, Why};
+use super::undo::Undo;
+use super::{Drain, Machine, hold_deadline};
 use crate::drain::action::{Action, Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::record::Record;
-use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
-use crate::drain::track::Track;
 use crate::drain::trigger::{Refusal, Shutdown, Trigger};
 use crate::drain::world::ObjectRef;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 impl Machine {
@@ -25,6 +25,10 @@ impl Machine {
             );
             return;
         }
+        if self.going_down() {
+            self.answer(token, Err(Refusal::GoingDown));
+            return;
+        }
         let span = trigger
             .deadline
             .or(self.policy.deadline)
@@ -34,7 +38,7 @@ impl Machine {
         } else {
             trigger.reason.clone()
         };
-        self.begin(Some(trigger), reason, now + span, false, now);
+        self.begin(Some(trigger), &reason, now + span, false, now);
         let id = self.drain_id().unwrap_or_default().to_owned();
         self.answer(token, Ok(id));
     }
@@ -43,14 +47,13 @@ impl Machine {
         let what = shutdown
             .kind
             .map_or("shutdown", super::super::trigger::Then::word);
+        let own = self
+            .policy
+            .deadline
+            .unwrap_or(self.policy.timing.default_deadline);
         let deadline = match shutdown.limit {
             Some(limit) if shutdown.held => hold_deadline(now, limit, self.policy.margin),
-            _ => {
-                now + self
-                    .policy
-                    .deadline
-                    .unwrap_or(self.policy.timing.default_deadline)
-            }
+            _ => now + own,
         };
         if !shutdown.held {
             let text = format!(
@@ -58,48 +61,32 @@ impl Machine {
             );
             self.tell(Level::Error, "HoldMissing", text);
         }
-        let waiting = self.phase == Phase::Drained
-            && self
-                .drain
-                .as_ref()
-                .is_some_and(|d| d.shutting_down || d.then.is_some());
+        let drained = self.phase == Phase::Drained;
+        let waiting = |d: &Drain| drained && (d.shutting_down || d.then.is_some());
+        let draining = self.phase.is_draining();
         match &mut self.drain {
-            Some(drain) if self.phase.is_draining() || waiting => {
-                let repeated = drain.shutting_down && !drain.unconfirmed;
-                if !drain.unconfirmed {
-                    drain.deadline = deadline;
-                }
-                drain.shutting_down = true;
-                drain.unconfirmed = false;
-                drain.exit = None;
-                let text = if repeated {
-                    format!(
-                        "the {what} was announced again; one drain goes on, with a new deadline"
-                    )
-                } else {
-                    format!("the host is going down ({what}); the drain goes on under the hold")
-                };
-                self.tell(Level::Info, "ShutdownAnnounced", text);
-                if waiting {
+            Some(drain) if draining || waiting(drain) || drain.unconfirmed => {
+                let reopened = waiting(drain);
+                let text = drain.announced(what, deadline);
+                if reopened {
+                    drain.exit = None;
                     self.actions.push_back(Action::Watch);
                     self.phase = Phase::Confirming;
                     self.retry_done();
                 }
+                self.tell(Level::Info, "ShutdownAnnounced", text);
             }
-            _ => self.begin(
-                None,
-                format!("the host is going down ({what})"),
-                deadline,
-                true,
-                now,
-            ),
+            Some(_) | None => {
+                let reason = format!("the host is going down ({what})");
+                self.begin(None, &reason, deadline, true, now);
+            }
         }
     }
 
     fn begin(
         &mut self,
         trigger: Option<Trigger>,
-        reason: String,
+        reason: &str,
         deadline: Mono,
         shutting_down: bool,
         now: Mono,
@@ -110,11 +97,14 @@ impl Machine {
         let id = format!("{:x}-{:x}-{:04x}", now.0, self.ids, self.seed & 0xffff);
         // What a cancelled drain could not undo yet is still ours to undo.
         let inherited = self.marks_of_before();
+        for token in self.tokens_waiting() {
+            self.answer(token, Err(Refusal::RestoreWhileDraining { id: id.clone() }));
+        }
         let then = trigger.as_ref().and_then(|t| t.then);
         self.drain = Some(Drain {
             id: id.clone(),
             trigger,
-            reason: reason.clone(),
+            reason: reason.to_owned(),
             started: now,
             deadline,
             looking_since: now,
@@ -127,13 +117,16 @@ impl Machine {
             cordon_version: 0,
             last_accepted: now,
             cluster_full: None,
+            old_migrations: None,
             inherited,
             abort_migrations: false,
+            released: false,
             undo: Undo::default(),
             end: String::new(),
             trouble: String::new(),
         });
         self.start_preparing();
+        self.persist();
         self.tell_once(
             "start",
             Level::Info,
@@ -146,7 +139,7 @@ impl Machine {
         self.phase = Phase::Preparing;
         self.tracks.clear();
         self.told.clear();
-        self.pending.clear();
+        self.keep_pending(|p| matches!(p, Pending::Release | Pending::TakeHold));
         self.picture = crate::drain::world::Picture::default();
         self.node = None;
         self.retry_done();
@@ -154,9 +147,6 @@ impl Machine {
     }
 
     fn marks_of_before(&self) -> BTreeMap<String, ObjectRef> {
-        if self.phase != Phase::Cancelling {
-            return BTreeMap::new();
-        }
         self.marks_ours()
             .into_iter()
             .map(|vmi| (vmi.uid.clone(), vmi))
@@ -180,18 +170,21 @@ impl Machine {
             looking_since: now,
             shutting_down: record.shutting_down,
             unconfirmed: record.shutting_down,
-            exit: None,
+            exit: record.exit.filter(|_| record.phase == "cancelling"),
             cordoned: false,
             cordon_ours: record.cordon_ours,
             cordon_version: 0,
             last_accepted: now,
             cluster_full: None,
+            // What has failed before the restart counts as an attempt of this drain.
+            old_migrations: Some(BTreeSet::new()),
             inherited: record
                 .marks
                 .into_iter()
                 .map(|vmi| (vmi.uid.clone(), vmi))
                 .collect(),
-            abort_migrations: false,
+            abort_migrations: record.abort_migrations,
+            released: false,
             undo: Undo::default(),
             end: String::new(),
             trouble: String::new(),
@@ -208,16 +201,15 @@ impl Machine {
     }
 
     /// A record said that the host is going down; the host adapter has looked and did not find that.
-    pub(super) fn host_ready(&mut self, now: Mono) {
-        if self.drain.as_ref().is_some_and(|d| d.unconfirmed) && self.phase.is_draining() {
+    pub(super) fn host_ready(&mut self) {
+        if self.drain.as_ref().is_some_and(|d| d.unconfirmed) {
             self.shutdown_vanished(
                 "the host was going down before the agent was restarted, and no longer is",
-                now,
             );
         }
     }
 
-    pub(super) fn shutdown_vanished(&mut self, why: &str, _now: Mono) {
+    pub(super) fn shutdown_vanished(&mut self, why: &str) {
         let Some(drain) = &mut self.drain else { return };
         if !drain.shutting_down {
             return;
@@ -226,28 +218,25 @@ impl Machine {
         drain.unconfirmed = false;
         let text = format!("the shutdown is no longer pending: {why}; the drain is undone");
         self.tell(Level::Warn, "ShutdownVanished", text.clone());
+        self.want_hold();
         match self.phase {
-            Phase::Cancelling => {}
-            Phase::Idle | Phase::Cancelled | Phase::Refused => {}
-            Phase::Preparing
-            | Phase::Evacuating
-            | Phase::Confirming
-            | Phase::Drained
-            | Phase::Deadline => {
+            Phase::Idle | Phase::Cancelling | Phase::Cancelled | Phase::Refused => {}
+            Phase::Preparing | Phase::Evacuating | Phase::Confirming => self.start_cancel(&text),
+            Phase::Drained | Phase::Deadline => {
                 self.actions.push_back(Action::Watch);
                 self.start_cancel(&text);
             }
         }
     }
 
-    pub(super) fn order_cancel(&mut self, token: Token, abort_migrations: bool, _now: Mono) {
-        let waiting =
-            self.phase == Phase::Drained && self.drain.as_ref().is_some_and(|d| d.exit.is_none());
+    pub(super) fn order_cancel(&mut self, token: Token, abort_migrations: bool) {
+        let drained_for = |d: &Drain| self.phase == Phase::Drained && d.then.is_some();
+        let waiting = self.drain.as_ref().is_some_and(drained_for);
         let Some(drain) = &mut self.drain else {
             self.answer(token, Err(Refusal::NothingToCancel));
             return;
         };
-        if drain.shutting_down {
+        if drain.shutting_down || (waiting && drain.exit == Some(0)) {
             self.answer(token, Err(Refusal::ShutdownPending));
             return;
         }
@@ -263,45 +252,23 @@ impl Machine {
         self.answer(token, Ok(format!("drain {id} is being cancelled")));
     }
 
-    pub(super) fn start_cancel(&mut self, why: &str) {
-        let left = self.marks_left_at_deadline();
-        if let Some(drain) = &mut self.drain {
-            drain
-                .inherited
-                .extend(left.into_iter().map(|vmi| (vmi.uid.clone(), vmi)));
-            drain.undo = Undo::default();
-            drain.end = why.to_owned();
-        }
-        self.phase = Phase::Cancelling;
-        self.retry_done();
-        self.pending
-            .retain(|_, p| matches!(p, Pending::Evict { .. } | Pending::Cordon));
-        self.tell(
-            Level::Info,
-            "DrainCancelling",
-            format!("the drain is being undone: {why}"),
-        );
-    }
-
-    /// Marks of VMs that a deadline has left here: their tracks have ended, the marks have not.
-    fn marks_left_at_deadline(&self) -> Vec<ObjectRef> {
-        let left = |t: &&Track| t.ended.is_some_and(|(phase, _)| phase == VmPhase::Left);
-        let ours = self
-            .tracks
-            .values()
-            .filter(left)
-            .filter(|t| (t.ours || t.maybe_ours) && !t.vmi_uid.is_empty());
-        ours.map(Track::vmi).collect()
-    }
-
     pub(super) fn order_restore(&mut self, token: Token) {
         if !self.phase.is_at_rest() {
             let id = self.drain_id().unwrap_or_default().to_owned();
             self.answer(token, Err(Refusal::RestoreWhileDraining { id }));
             return;
         }
+        if self.going_down() {
+            self.answer(token, Err(Refusal::GoingDown));
+            return;
+        }
         let id = self.effect(Pending::ReadNode(Why::Restore(token)));
         self.actions.push_back(Action::ReadNode(id));
+    }
+
+    /// The drain is over, and the host is on its way down.
+    fn going_down(&self) -> bool {
+        self.drain.as_ref().is_some_and(|d| d.shutting_down)
     }
 
     /// How much time the deadline leaves.
@@ -310,5 +277,28 @@ impl Machine {
             .as_ref()
             .map(|d| d.deadline.left(now))
             .unwrap_or_default()
+    }
+}
+
+impl Drain {
+    /// A shutdown was announced while this drain is under way. After a restart of the agent it is the one that
+    /// was known before, and its deadline stands; otherwise the newest announcement counts.
+    fn announced(&mut self, what: &str, deadline: Mono) -> String {
+        let text = match (self.unconfirmed, self.shutting_down) {
+            (true, _) => format!("the host is still going down ({what}); the drain goes on"),
+            (false, true) => {
+                format!("the {what} was announced again; one drain goes on, with a new deadline")
+            }
+            (false, false) => {
+                format!("the host is going down ({what}); the drain goes on under the hold")
+            }
+        };
+        if !self.unconfirmed {
+            self.deadline = deadline;
+        }
+        self.shutting_down = true;
+        self.unconfirmed = false;
+        self.released = false;
+        text
     }
 }

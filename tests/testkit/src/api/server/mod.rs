@@ -1,7 +1,7 @@
 //! The API server itself: one request in, one answer out, whatever front it came through.
 //!
 //! [`Server::handle`] is the way of every request: log, faults, authentication, rights, then the handler of its verb in
-//! [`read`], [`watch`], [`write`] or [`evict`].
+//! `read`, `watch`, `write`, `delete` or `evict`.
 
 mod delete;
 mod evict;

@@ -1,0 +1,173 @@
+//! Effects on their way: what each was for, where its result goes, and what happens when none comes.
+
+use super::Machine;
+use crate::drain::action::{EffectId, Fault, FaultClass, Level, LogindAnswer, Outcome, Token};
+use crate::drain::time::Mono;
+use std::time::Duration;
+
+/// What a pending effect was for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Pending {
+    ReadNode(Why),
+    Cordon,
+    Uncordon(Why),
+    Evict { key: String, dry: bool },
+    Confirm { since: Mono },
+    CancelEvacuation { key: String },
+    DeleteMigration,
+    Release,
+    TakeHold,
+    AskLogind,
+}
+
+/// Why the Node is read or uncordoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// To cordon it.
+    Drain,
+    /// A cancelled or given-up drain gives it back.
+    Undo,
+    /// An operator wants it back.
+    Restore(Token),
+}
+
+/// One effect on its way.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Sent {
+    what: Pending,
+    since: Mono,
+}
+
+/// The shell gives every effect a time limit. One whose result has not come after so many limits is lost
+/// (its task has panicked): it counts as failed, so that no drain hangs on it.
+const LOST_AFTER: u32 = 6;
+
+impl Machine {
+    pub(super) fn effect(&mut self, what: Pending) -> EffectId {
+        self.next_effect += 1;
+        let id = EffectId(self.next_effect);
+        let since = self.now;
+        self.pending.insert(id, Sent { what, since });
+        id
+    }
+
+    pub(super) fn waits_for(&self, wanted: impl Fn(&Pending) -> bool) -> bool {
+        self.pending.values().any(|sent| wanted(&sent.what))
+    }
+
+    /// How many requests about pods are on the wire.
+    pub(super) fn posts_in_flight(&self) -> usize {
+        let posts = |sent: &&Sent| matches!(sent.what, Pending::Evict { .. });
+        self.pending.values().filter(posts).count()
+    }
+
+    /// Results of the others will be ignored.
+    pub(super) fn keep_pending(&mut self, keep: impl Fn(&Pending) -> bool) {
+        self.pending.retain(|_, sent| keep(&sent.what));
+    }
+
+    /// Commands that wait for a result that nobody will look at.
+    pub(super) fn tokens_waiting(&self) -> Vec<Token> {
+        let token = |sent: &Sent| match sent.what {
+            Pending::ReadNode(Why::Restore(token)) | Pending::Uncordon(Why::Restore(token)) => {
+                Some(token)
+            }
+            Pending::ReadNode(Why::Drain | Why::Undo)
+            | Pending::Uncordon(Why::Drain | Why::Undo)
+            | Pending::Cordon
+            | Pending::Evict { .. }
+            | Pending::Confirm { .. }
+            | Pending::CancelEvacuation { .. }
+            | Pending::DeleteMigration
+            | Pending::Release
+            | Pending::TakeHold
+            | Pending::AskLogind => None,
+        };
+        self.pending.values().filter_map(token).collect()
+    }
+
+    pub(super) fn done(&mut self, id: EffectId, outcome: Outcome, now: Mono) {
+        // A result of an effect that nobody waits for any more is late: ignored.
+        if let Some(sent) = self.pending.remove(&id) {
+            self.ended(sent.what, outcome, now);
+        }
+    }
+
+    fn ended(&mut self, what: Pending, outcome: Outcome, now: Mono) {
+        match (what, outcome) {
+            (Pending::ReadNode(why), Outcome::Node(result)) => self.node_read(why, result, now),
+            (Pending::Cordon, Outcome::Node(result)) => self.cordoned(result, now),
+            (Pending::Uncordon(why), Outcome::Node(result)) => self.uncordoned(why, result, now),
+            (Pending::Evict { key, dry }, Outcome::Reply(result)) => {
+                self.answered(&key, dry, result, now);
+            }
+            (Pending::Confirm { since }, Outcome::Fresh(result)) => {
+                self.confirmed(since, result, now);
+            }
+            (Pending::CancelEvacuation { key }, Outcome::Reply(result)) => {
+                self.mark_cancelled(&key, result, now);
+            }
+            (Pending::DeleteMigration, Outcome::Reply(result)) => self.migration_deleted(result),
+            (Pending::Release, Outcome::Hold(result)) => self.released(result, now),
+            (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result),
+            (Pending::AskLogind, Outcome::Logind(answer)) => self.logind_answered(answer),
+            (what, outcome) => self.tell(
+                Level::Error,
+                "InternalError",
+                format!("an effect ended with a result of another kind ({what:?}: {outcome:?}); it is ignored"),
+            ),
+        }
+    }
+
+    /// What an effect that broke down without a result counts as; `None` when nobody waits for it.
+    pub fn failed_outcome(&self, id: EffectId, why: &str) -> Option<Outcome> {
+        let sent = self.pending.get(&id)?;
+        Some(failed(&sent.what, why))
+    }
+
+    fn lost_after(&self) -> Duration {
+        self.policy.timing.request * LOST_AFTER
+    }
+
+    /// Effects without a result are taken for failed.
+    pub(super) fn expire(&mut self, now: Mono) {
+        let limit = self.lost_after();
+        let lost: Vec<EffectId> = self
+            .pending
+            .iter()
+            .filter(|(_, sent)| now.since(sent.since) >= limit)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in lost {
+            if let Some(sent) = self.pending.remove(&id) {
+                let outcome = failed(&sent.what, "no result came");
+                self.ended(sent.what, outcome, now);
+            }
+        }
+    }
+
+    /// Looks again when the oldest effect would be lost.
+    pub(super) fn wake_for_pending(&mut self) {
+        let first = self.pending.values().map(|sent| sent.since).min();
+        if let Some(first) = first {
+            self.wake_at(first + self.lost_after(), "an effect without a result");
+        }
+    }
+}
+
+/// The failure that stands for a result that never came.
+fn failed(what: &Pending, why: &str) -> Outcome {
+    let fault = Fault {
+        class: FaultClass::Transient,
+        text: why.into(),
+    };
+    match what {
+        Pending::ReadNode(_) | Pending::Cordon | Pending::Uncordon(_) => Outcome::Node(Err(fault)),
+        Pending::Evict { .. } | Pending::CancelEvacuation { .. } | Pending::DeleteMigration => {
+            Outcome::Reply(Err(fault))
+        }
+        Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),
+        Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.into())),
+        Pending::AskLogind => Outcome::Logind(LogindAnswer::Failed(why.into())),
+    }
+}

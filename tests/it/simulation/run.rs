@@ -1,0 +1,551 @@
+//! One run: the machine, the model and everything between them, on one virtual clock.
+
+use super::cluster::{Cluster, Tick};
+use super::host::Host;
+use super::plan::{Order, Plan};
+use super::rng::Rng;
+use super::server::Effect;
+use super::watcher::Watcher;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use vmdrain_agent::drain::action::{
+    Action, EffectId, Fault, FaultClass, Input, LogindAnswer, Outcome, Token,
+};
+use vmdrain_agent::drain::machine::Machine;
+use vmdrain_agent::drain::policy::Policy;
+use vmdrain_agent::drain::record::Record;
+use vmdrain_agent::drain::time::Mono;
+use vmdrain_agent::drain::trigger::Shutdown;
+use vmdrain_agent::drain::world::{CordonMark, Picture};
+
+/// A rule that was broken, as a sentence.
+pub(super) type Broken = String;
+
+/// Something that will happen.
+#[derive(Debug)]
+enum Event {
+    Tick(Tick),
+    /// A request reaches the server; the flag: its answer is lost.
+    Request(u32, Box<Action>, bool),
+    Result(u32, EffectId, Box<Outcome>),
+    Picture(u32, Box<Picture>),
+    Order(Order),
+    Restart,
+    Signal,
+    /// The host goes off, for the shutdown that was announced then.
+    HostOff(u64),
+}
+
+/// A run.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) plan: Plan,
+    pub(super) cluster: Cluster,
+    pub(super) host: Host,
+    pub(super) watcher: Watcher,
+    rng: Rng,
+    now: u64,
+    queue: BTreeMap<(u64, u64), Event>,
+    serial: u64,
+    pub(super) machine: Option<Machine>,
+    /// Counts the agent's processes and its watches: what belongs to an old one is not delivered.
+    process: u32,
+    watch: u32,
+    watching: bool,
+    store: Option<Record>,
+    token: u64,
+    host_off: bool,
+    inputs: u64,
+    trace: Option<Vec<String>>,
+}
+
+impl Run {
+    pub(super) fn new(seed: u64, trace: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let plan = Plan::draw(&mut rng);
+        let cluster = Cluster::new(plan.clone(), Rng::new(seed ^ 0x5eed));
+        let mut run = Self {
+            host: Host::new(plan.limit),
+            watcher: Watcher::default(),
+            cluster,
+            rng,
+            now: 0,
+            queue: BTreeMap::new(),
+            serial: 0,
+            machine: None,
+            process: 0,
+            watch: 0,
+            watching: false,
+            store: None,
+            token: 0,
+            host_off: false,
+            inputs: 0,
+            trace: trace.then(Vec::new),
+            plan,
+        };
+        for (at, order) in run.plan.orders.clone() {
+            run.at(at, Event::Order(order));
+        }
+        run
+    }
+
+    fn at(&mut self, when: u64, event: Event) {
+        self.serial += 1;
+        self.queue.insert((when.max(self.now), self.serial), event);
+    }
+
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            let now = self.now;
+            trace.push(format!("{:>5}.{:03}  {}", now / 1000, now % 1000, text()));
+        }
+    }
+
+    pub(super) fn take_trace(&mut self) -> Vec<String> {
+        self.trace.take().unwrap_or_default()
+    }
+
+    fn policy(&self) -> Policy {
+        let mut policy = Policy::for_node(super::cluster::HERE);
+        policy.machine_id = "abc".into();
+        policy.boot_id = "boot".into();
+        policy.consent = self.plan.consent;
+        policy.pacing = self.plan.pacing;
+        policy.on_foreign_uncordon = self.plan.on_foreign_uncordon;
+        policy
+    }
+
+    /// Runs to the end: the host is off, or nothing more will happen.
+    pub(super) fn run(&mut self) -> Result<(), Broken> {
+        let plan = format!("{:#?}", self.plan);
+        self.note(|| plan);
+        self.start_agent()?;
+        while !self.host_off && self.step()? {}
+        self.finally()
+    }
+
+    fn step(&mut self) -> Result<bool, Broken> {
+        let timer = self.machine.as_ref().and_then(Machine::poll_timeout);
+        let head = self.queue.keys().next().copied();
+        match (head, timer) {
+            (head, Some((wake, why))) if head.is_none_or(|(at, _)| wake.0 <= at) => {
+                self.now = self.now.max(wake.0);
+                self.note(|| format!("timer: {why}"));
+                self.watcher.woken(self.now)?;
+                if let Some(machine) = &mut self.machine {
+                    machine.handle_timeout(Mono(self.now));
+                }
+                self.after_input()?;
+            }
+            (Some(key), _) => {
+                self.now = key.0;
+                self.cluster.now = self.now;
+                if let Some(event) = self.queue.remove(&key) {
+                    self.happen(event)?;
+                }
+            }
+            (None, _) => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Broken> {
+        match event {
+            Event::Tick(tick) => {
+                self.note(|| format!("cluster: {tick:?}"));
+                self.cluster.tick(tick);
+                self.publish();
+                Ok(())
+            }
+            Event::Request(process, action, lost) => self.serve(process, &action, lost),
+            Event::Result(process, id, outcome) if process == self.process => {
+                self.watcher.now = self.now;
+                self.watcher.in_flight.remove(&id.0);
+                self.watcher.told(&outcome);
+                self.input(Input::Done(id, *outcome))
+            }
+            Event::Picture(watch, picture) if watch == self.watch && self.watching => {
+                self.watcher.shown(&picture);
+                self.input(Input::Picture(picture))
+            }
+            Event::Result(..) | Event::Picture(..) => Ok(()),
+            Event::Order(order) => self.order(order),
+            Event::Restart => self.start_agent(),
+            Event::Signal => self.signal(),
+            Event::HostOff(since) => {
+                self.host_off = self.host.pending && self.host.since == since;
+                Ok(())
+            }
+        }
+    }
+
+    fn order(&mut self, order: Order) -> Result<(), Broken> {
+        self.note(|| format!("order: {order:?}"));
+        self.token += 1;
+        let token = Token(self.token);
+        match order {
+            Order::Trigger(trigger) => self.input(Input::Trigger(token, trigger)),
+            Order::Shutdown => self.signal(),
+            Order::Vanish if self.host.pending => {
+                self.host.pending = false;
+                self.watcher.vanished();
+                let why = "systemd said false".into();
+                self.input(Input::ShutdownVanished { why })
+            }
+            Order::Vanish => Ok(()),
+            Order::Cancel { abort } => self.input(Input::Cancel {
+                token,
+                abort_migrations: abort,
+            }),
+            Order::Restore => self.input(Input::Restore(token)),
+            Order::ForeignCordon => {
+                if !self.cluster.unschedulable {
+                    self.watcher.foreign_cordon = true;
+                    self.cluster.unschedulable = true;
+                    self.cluster.touch_node();
+                }
+                self.publish();
+                Ok(())
+            }
+            Order::ForeignUncordon => {
+                self.watcher.foreign_cordon = false;
+                self.watcher.foreign_uncordons += 1;
+                self.cluster.unschedulable = false;
+                self.cluster.touch_node();
+                self.publish();
+                Ok(())
+            }
+            Order::Crash { rests } => {
+                self.machine = None;
+                self.process += 1;
+                self.watching = false;
+                self.watcher.crashed();
+                self.at(self.now + rests, Event::Restart);
+                Ok(())
+            }
+        }
+    }
+
+    fn start_agent(&mut self) -> Result<(), Broken> {
+        if self.machine.is_some() {
+            return Ok(());
+        }
+        self.process += 1;
+        let seed = u64::from(self.process) + 7;
+        let now = Mono(self.now);
+        let machine = match self.store.clone() {
+            Some(record) => Machine::resume(self.policy(), seed, record, now),
+            None => Machine::new(self.policy(), seed),
+        };
+        self.machine = Some(machine);
+        let start = Input::Hold(self.host.view());
+        self.input(start)?;
+        if self.host.pending {
+            self.tell_shutdown()?;
+        }
+        self.input(Input::HostReady)
+    }
+
+    fn signal(&mut self) -> Result<(), Broken> {
+        if !self.host.pending {
+            self.host.pending = true;
+            self.host.since = self.now;
+            let off = if self.host.held { self.plan.limit } else { 0 };
+            self.at(self.now + off, Event::HostOff(self.now));
+        }
+        self.watcher.announced();
+        self.tell_shutdown()
+    }
+
+    fn tell_shutdown(&mut self) -> Result<(), Broken> {
+        let left = (self.host.since + self.plan.limit).saturating_sub(self.now);
+        self.input(Input::Shutdown(Shutdown {
+            kind: None,
+            limit: Some(Duration::from_millis(left)),
+            held: self.host.held,
+        }))
+    }
+
+    fn input(&mut self, input: Input) -> Result<(), Broken> {
+        self.note(|| match &input {
+            Input::Picture(p) => format!("-> picture {}", picture_line(p)),
+            other => format!("-> {other:?}"),
+        });
+        if let Some(machine) = &mut self.machine {
+            machine.handle(input, Mono(self.now));
+        }
+        self.after_input()
+    }
+
+    /// Takes the machine's actions, checks them, and sends them on their way.
+    fn after_input(&mut self) -> Result<(), Broken> {
+        self.inputs += 1;
+        while let Some(action) = self.machine.as_mut().and_then(Machine::poll_action) {
+            self.note(|| format!("     <- {action:?}"));
+            self.check_action(&action)?;
+            self.act(action);
+        }
+        self.check_rest()
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Watch => {
+                self.watching = true;
+                self.watch += 1;
+                self.cluster.changed = true;
+                self.publish();
+            }
+            Action::Unwatch => self.watching = false,
+            Action::Persist(record) => self.store = Some(*record),
+            Action::ForgetRecord => self.store = None,
+            Action::Answer(..) | Action::Tell(_) => {}
+            effect => self.send(effect),
+        }
+    }
+
+    fn storm(&self) -> bool {
+        self.now < self.plan.storm_until
+    }
+
+    fn send(&mut self, effect: Action) {
+        let Some(id) = id_of(&effect) else { return };
+        let local = matches!(
+            effect,
+            Action::Release(_) | Action::TakeHold(_) | Action::AskLogind { .. }
+        );
+        let most = if self.storm() { self.plan.latency } else { 50 };
+        let arrives = self.now + 1 + self.rng.below(most);
+        let loss = if self.storm() { self.plan.loss } else { 0 };
+        let process = self.process;
+        if self.storm() && self.rng.per_mille(2) {
+            // The effect's task has panicked after the request was sent: no result ever.
+            self.at(arrives, Event::Request(u32::MAX, Box::new(effect), true));
+        } else if !local && (self.cluster.api_is_down() || self.rng.per_mille(loss)) {
+            // Never reaches the server.
+            let after = self.rng.pick(&[5, 1000, 10_000]);
+            let failure = Box::new(failure(&effect, "connection refused"));
+            self.at(self.now + after, Event::Result(process, id, failure));
+        } else {
+            let lost = !local && self.rng.per_mille(loss);
+            self.at(arrives, Event::Request(process, Box::new(effect), lost));
+        }
+    }
+
+    /// The server does what it is asked, and answers.
+    fn serve(&mut self, process: u32, action: &Action, lost: bool) -> Result<(), Broken> {
+        let Some(id) = id_of(action) else {
+            return Ok(());
+        };
+        let outcome = self.carry_out(action)?;
+        self.note(|| format!("served {action:?}: {outcome:?}"));
+        self.publish();
+        let back = self.now + 1 + self.rng.below(20);
+        let outcome = if lost {
+            failure(action, "timed out")
+        } else {
+            outcome
+        };
+        let at = if lost { self.now + 9000 } else { back };
+        if self.storm() && self.rng.percent(1) {
+            self.at(
+                at + 50,
+                Event::Result(process, id, Box::new(outcome.clone())),
+            );
+        }
+        self.at(at, Event::Result(process, id, Box::new(outcome)));
+        Ok(())
+    }
+
+    fn carry_out(&mut self, action: &Action) -> Result<Outcome, Broken> {
+        let cluster = &mut self.cluster;
+        Ok(match action {
+            Action::ReadNode(_) => Outcome::Node(Ok(cluster.node_view())),
+            Action::Cordon {
+                resource_version,
+                note,
+                ..
+            } => Outcome::Node(cluster.cordon(resource_version, note.clone())),
+            Action::Uncordon {
+                resource_version, ..
+            } => {
+                let ours = matches!(cluster.note, CordonMark::Note(_));
+                let result = cluster.uncordon(resource_version);
+                if result.is_ok() && !ours {
+                    return Err("a cordon that is not ours was undone".into());
+                }
+                Outcome::Node(result)
+            }
+            Action::Evict { pod, dry_run, .. } => {
+                let (reply, effect) = cluster.evict(pod, *dry_run);
+                self.check_effect(effect, *dry_run)?;
+                Outcome::Reply(Ok(reply))
+            }
+            Action::Confirm(_) => {
+                let fresh = cluster.fresh();
+                let left = cluster.guests_here().len();
+                self.watcher.confirmed(left == 0, self.now);
+                Outcome::Fresh(Ok(fresh))
+            }
+            Action::CancelEvacuation { vmi, .. } => {
+                let (reply, foreign) = cluster.cancel_evacuation(vmi);
+                if foreign && !self.watcher.asked_for(&vmi.uid) {
+                    return Err(format!("the mark of somebody else on {vmi} was cleared"));
+                }
+                Outcome::Reply(Ok(reply))
+            }
+            Action::DeleteMigration { migration, .. } => {
+                Outcome::Reply(Ok(cluster.delete_migration(migration)))
+            }
+            Action::Release(_) => {
+                self.host.held = false;
+                if self.host.pending {
+                    let since = self.host.since;
+                    self.at(self.now + 200, Event::HostOff(since));
+                }
+                Outcome::Hold(Ok(self.host.view()))
+            }
+            Action::TakeHold(_) => {
+                self.host.held = true;
+                Outcome::Hold(Ok(self.host.view()))
+            }
+            Action::AskLogind { .. } if self.plan.logind_blocks => {
+                Outcome::Logind(LogindAnswer::Blocked("held by a test".into()))
+            }
+            Action::AskLogind { .. } => {
+                self.at(self.now + 100, Event::Signal);
+                Outcome::Logind(LogindAnswer::Accepted)
+            }
+            Action::Watch
+            | Action::Unwatch
+            | Action::Persist(_)
+            | Action::ForgetRecord
+            | Action::Answer(..)
+            | Action::Tell(_) => Outcome::Hold(Err("no request".into())),
+        })
+    }
+
+    fn check_effect(&mut self, effect: Effect, dry: bool) -> Result<(), Broken> {
+        match effect {
+            Effect::GuestStopped if dry => Err("a dry run stopped a guest".into()),
+            Effect::GuestStopped => self.watcher.guest_stopped(&self.plan),
+            Effect::Marked | Effect::Nothing => Ok(()),
+        }
+    }
+
+    /// Schedules what the model wants, and pictures of what has changed.
+    fn publish(&mut self) {
+        for (when, tick) in std::mem::take(&mut self.cluster.wants) {
+            self.at(when, Event::Tick(tick));
+        }
+        if !self.cluster.changed {
+            return;
+        }
+        let down = self.cluster.api_is_down();
+        if !self.watching || down {
+            // What changes while the API server is away is seen when it is back.
+            if down && self.watching {
+                self.at(self.now + 5000, Event::Tick(Tick::Healed));
+            }
+            return;
+        }
+        let (lag, lost) = if self.storm() {
+            (self.plan.lag, self.rng.per_mille(self.plan.loss))
+        } else {
+            (20, false)
+        };
+        let after = 1 + self.rng.below(lag);
+        let watch = self.watch;
+        if lost {
+            // This one never comes; the next relist tells all the same.
+            self.at(self.now + 20_000, Event::Tick(Tick::Healed));
+        } else {
+            let picture = Box::new(self.cluster.picture());
+            self.at(self.now + after, Event::Picture(watch, picture));
+            if self.storm() && after > 20 {
+                // Pictures overtake each other; a late one is followed by a right one.
+                self.at(self.plan.storm_until + 1, Event::Tick(Tick::Healed));
+            }
+        }
+        self.cluster.changed = false;
+    }
+
+    /// How many inputs there were.
+    pub(super) fn count(&self) -> u64 {
+        self.inputs
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub(super) fn stored(&self) -> Option<&Record> {
+        self.store.as_ref()
+    }
+
+    pub(super) fn is_off(&self) -> bool {
+        self.host_off
+    }
+}
+
+fn picture_line(p: &Picture) -> String {
+    let pods: Vec<_> = p
+        .pods
+        .seen()
+        .into_iter()
+        .flatten()
+        .map(|p| {
+            let end = if p.is_empty_of_guest() { " over" } else { "" };
+            let going = if p.deleting { " deleting" } else { "" };
+            format!("{}({}{end}{going})", p.pod.name, p.pod.uid)
+        })
+        .collect();
+    let vmis: Option<Vec<_>> = p.vmis.seen().map(|v| {
+        v.iter()
+            .map(|v| format!("{}@{} mark={:?}", v.vmi.name, v.node, v.mark))
+            .collect()
+    });
+    let moves: Option<Vec<_>> = p.migrations.seen().map(|m| {
+        m.iter()
+            .map(|m| format!("{} {:?}", m.vm, m.phase))
+            .collect()
+    });
+    format!("pods {pods:?} vmis {vmis:?} migrations {moves:?}")
+}
+
+fn id_of(action: &Action) -> Option<EffectId> {
+    match action {
+        Action::ReadNode(id)
+        | Action::Confirm(id)
+        | Action::Release(id)
+        | Action::TakeHold(id)
+        | Action::Cordon { id, .. }
+        | Action::Uncordon { id, .. }
+        | Action::Evict { id, .. }
+        | Action::CancelEvacuation { id, .. }
+        | Action::DeleteMigration { id, .. }
+        | Action::AskLogind { id, .. } => Some(*id),
+        Action::Watch
+        | Action::Unwatch
+        | Action::Persist(_)
+        | Action::ForgetRecord
+        | Action::Answer(..)
+        | Action::Tell(_) => None,
+    }
+}
+
+fn failure(action: &Action, text: &str) -> Outcome {
+    let fault = Fault {
+        class: FaultClass::Transient,
+        text: text.into(),
+    };
+    match action {
+        Action::ReadNode(_) | Action::Cordon { .. } | Action::Uncordon { .. } => {
+            Outcome::Node(Err(fault))
+        }
+        Action::Confirm(_) => Outcome::Fresh(Err(fault)),
+        Action::Release(_) | Action::TakeHold(_) => Outcome::Hold(Err(text.into())),
+        Action::AskLogind { .. } => Outcome::Logind(LogindAnswer::Failed(text.into())),
+        _ => Outcome::Reply(Err(fault)),
+    }
+}
