@@ -12,7 +12,10 @@ use serde_json::{Value, json};
 use super::{migrations_of, target_pod};
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
-use crate::kubevirt::fields::{annotation, deleting, ended, has, label, name, namespace, owner, phase, set_condition, set_phase, text, uid};
+use crate::kubevirt::fields::{
+    annotation, deleting, ended, has, label, name, namespace, owner, phase, set_condition,
+    set_phase, text, uid,
+};
 use crate::kubevirt::names::{self, kind};
 use crate::kubevirt::virt_api::VirtApi;
 
@@ -29,10 +32,19 @@ pub(super) struct Migrations {
 
 impl Migrations {
     pub(super) fn new(api: VirtApi) -> Self {
-        Self { api, ended: BTreeMap::new(), tries: BTreeMap::new() }
+        Self {
+            api,
+            ended: BTreeMap::new(),
+            tries: BTreeMap::new(),
+        }
     }
 
-    fn step(&mut self, store: &Store, vmim: &Arc<Value>, queue: &mut Queue) -> Result<(), Unavailable> {
+    fn step(
+        &mut self,
+        store: &Store,
+        vmim: &Arc<Value>,
+        queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
         let vmi = store.get_shared(kind::VMIS, namespace(vmim), text(vmim, "spec.vmiName"));
         if ended(vmim) {
             self.finish(store, vmim, vmi.as_deref());
@@ -66,7 +78,10 @@ impl Migrations {
 
     /// Steps 4 and 5: two annotations, then Pending.
     fn begin(store: &Store, vmim: &Value, vmi: &Value) {
-        const OBSERVED: [&str; 2] = ["kubevirt.io/latest-observed-api-version", "kubevirt.io/storage-observed-api-version"];
+        const OBSERVED: [&str; 2] = [
+            "kubevirt.io/latest-observed-api-version",
+            "kubevirt.io/storage-observed-api-version",
+        ];
         if annotation(vmim, OBSERVED[0]).is_none() {
             Self::update(store, vmim, |vmim| {
                 for key in OBSERVED {
@@ -76,7 +91,9 @@ impl Migrations {
             return;
         }
         let pods = super::pods_of(store, namespace(vmi), uid(vmi));
-        let source = super::active_pod(vmi, &pods).map(|pod| name(pod).to_owned()).unwrap_or_default();
+        let source = super::active_pod(vmi, &pods)
+            .map(|pod| name(pod).to_owned())
+            .unwrap_or_default();
         let now = store.stamp();
         Self::update(store, vmim, |vmim| {
             set_phase(vmim, "Pending", &now);
@@ -93,7 +110,12 @@ impl Migrations {
         Self::update(store, vmim, |vmim| set_phase(vmim, phase, &now));
     }
 
-    fn update_vmi(&self, store: &Store, vmi: &Value, change: impl FnOnce(&mut Value)) -> Result<(), Unavailable> {
+    fn update_vmi(
+        &self,
+        store: &Store,
+        vmi: &Value,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<(), Unavailable> {
         self.api.check()?;
         store.update(kind::VMIS, namespace(vmi), name(vmi), change);
         Ok(())
@@ -104,8 +126,12 @@ impl Migrations {
     fn abort(&self, store: &Store, vmim: &Value, vmi: Option<&Value>) -> Result<bool, Unavailable> {
         match (phase(vmim), vmi) {
             ("Running", Some(vmi)) => {
-                if vmi["status"]["migrationState"]["abortRequested"] != true && !has(vmi, "status.migrationState.endTimestamp") {
-                    self.update_vmi(store, vmi, |vmi| vmi["status"]["migrationState"]["abortRequested"] = json!(true))?;
+                if vmi["status"]["migrationState"]["abortRequested"] != true
+                    && !has(vmi, "status.migrationState.endTimestamp")
+                {
+                    self.update_vmi(store, vmi, |vmi| {
+                        vmi["status"]["migrationState"]["abortRequested"] = json!(true)
+                    })?;
                 }
                 Ok(false)
             }
@@ -119,7 +145,11 @@ impl Migrations {
                 store.record_event(vmim, "Warning", "FailedMigration", why);
                 if let Some(pod) = target_pod(store, vmim) {
                     store.delete(kind::PODS, namespace(&pod), name(&pod));
-                    let text = format!("migration canceled and pod {}/{} is deleted", namespace(&pod), name(&pod));
+                    let text = format!(
+                        "migration canceled and pod {}/{} is deleted",
+                        namespace(&pod),
+                        name(&pod)
+                    );
                     store.record_event(vmim, "Normal", "SuccessfulDelete", &text);
                 }
                 Ok(true)
@@ -175,8 +205,13 @@ impl Controller for Migrations {
                 }
             }
             kind::PODS => {
-                if let Some((_, vmi, _)) = owner(object).filter(|(kind, ..)| *kind == "VirtualMachineInstance") {
-                    for vmim in migrations_of(store, namespace(object), vmi).iter().filter(|vmim| !ended(vmim)) {
+                if let Some((_, vmi, _)) =
+                    owner(object).filter(|(kind, ..)| *kind == "VirtualMachineInstance")
+                {
+                    for vmim in migrations_of(store, namespace(object), vmi)
+                        .iter()
+                        .filter(|vmim| !ended(vmim))
+                    {
                         queue.soon(Key::of(VMIM, vmim));
                     }
                 }
@@ -191,7 +226,12 @@ impl Controller for Migrations {
         }
     }
 
-    fn reconcile(&mut self, store: &Store, key: &Key, queue: &mut Queue) -> Result<(), Unavailable> {
+    fn reconcile(
+        &mut self,
+        store: &Store,
+        key: &Key,
+        queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
         match store.get_shared(kind::VMIMS, &key.namespace, &key.name) {
             Some(vmim) => self.step(store, &vmim, queue),
             None => Ok(()),
