@@ -82,7 +82,7 @@ impl NodeLifecycle {
         );
         for pod in pods_on(store, name(node)).iter().filter(|pod| !ended(pod)) {
             store.update(kind::PODS, namespace(pod), name(pod), |pod| {
-                set_condition(pod, "Ready", "False", "NodeNotReady", "", &now)
+                set_condition(pod, "Ready", "False", "NodeNotReady", "", &now);
             });
         }
     }
@@ -162,7 +162,7 @@ impl Controller for NodeLifecycle {
         let _ = store;
         match change.resource.as_str() {
             kind::NODES if change.kind == ChangeKind::Deleted => {
-                queue.after(Key::of(EVICT, &change.object), self.unknown)
+                queue.after(Key::of(EVICT, &change.object), self.unknown);
             }
             kind::NODES => {
                 let same = change.previous.as_ref().is_some_and(|old| {
@@ -174,7 +174,7 @@ impl Controller for NodeLifecycle {
                 }
             }
             kind::LEASES if namespace(&change.object) == "kube-node-lease" => {
-                queue.after(Key::new(LEASE, "", name(&change.object)), self.unknown)
+                queue.after(Key::new(LEASE, "", name(&change.object)), self.unknown);
             }
             _ => {}
         }

@@ -139,7 +139,7 @@ impl Controller for Budgets {
         _queue: &mut Queue,
     ) -> Result<(), Unavailable> {
         if let Some(vmi) = store.get_shared(kind::VMIS, &key.namespace, &key.name) {
-            self.step(store, &vmi)
+            self.step(store, &vmi);
         } else {
             let mut left = store.list_shared(kind::PDBS);
             left.retain(|pdb| {

@@ -70,7 +70,7 @@ impl Instances {
         self.api.check()?;
         let now = store.stamp();
         store.update(kind::VMIS, namespace(vmi), name(vmi), |vmi| {
-            change(vmi, &now)
+            change(vmi, &now);
         });
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Instances {
             return self.update(store, vmi, |vmi, now| set_phase(vmi, "Failed", now));
         }
         self.update(store, vmi, |vmi, _| {
-            vmi["metadata"]["finalizers"] = json!([])
+            vmi["metadata"]["finalizers"] = json!([]);
         })
     }
 
@@ -139,7 +139,7 @@ impl Instances {
         let arrived = !label(pod, names::MIGRATION_JOB_UID).is_empty();
         if arrived && annotation(pod, names::TARGET_READY).is_none() {
             store.update(kind::PODS, space, pod_name, |pod| {
-                pod["metadata"]["annotations"][names::TARGET_READY] = json!(now)
+                pod["metadata"]["annotations"][names::TARGET_READY] = json!(now);
             });
             return true;
         }
@@ -152,14 +152,14 @@ impl Instances {
                     "NotPaused",
                     "the virtual machine is not paused",
                     &now,
-                )
+                );
             });
             return true;
         }
         let node = label(vmi, names::NODE_NAME);
         if label(pod, names::NODE_NAME) != node {
             store.update(kind::PODS, space, pod_name, |pod| {
-                pod["metadata"]["labels"][names::NODE_NAME] = json!(node)
+                pod["metadata"]["labels"][names::NODE_NAME] = json!(node);
             });
             return true;
         }

@@ -101,7 +101,7 @@ impl Controller for Nodes {
         }
         if label(&node, names::SCHEDULABLE) == "true" {
             store.update(kind::NODES, "", &key.name, |node| {
-                node["metadata"]["labels"][names::SCHEDULABLE] = json!("false")
+                node["metadata"]["labels"][names::SCHEDULABLE] = json!("false");
             });
             store.record_event(
                 &node,

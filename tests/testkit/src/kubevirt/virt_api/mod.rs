@@ -3,8 +3,6 @@
 mod eviction;
 mod limiter;
 pub(crate) mod subresources;
-#[cfg(test)]
-mod tests;
 pub(crate) mod writes;
 
 use std::collections::BTreeSet;

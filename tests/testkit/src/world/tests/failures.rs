@@ -228,7 +228,7 @@ async fn two_unplaceable_vms_stall_the_node() {
             .server
             .store
             .update(kind::NODES, "", node, |node| {
-                node["spec"]["unschedulable"] = json!(false)
+                node["spec"]["unschedulable"] = json!(false);
             });
     }
     bench

@@ -56,7 +56,7 @@ impl Bench {
             .server
             .store
             .update(kind::NODES, "", node, |node| {
-                node["spec"]["unschedulable"] = json!(true)
+                node["spec"]["unschedulable"] = json!(true);
             });
     }
 

@@ -46,13 +46,13 @@ impl Notes {
                 (kind::VMIMS, ChangeKind::Modified)
                     if phase(&before) == "Pending" && phase(&change.object) == "Scheduling" =>
                 {
-                    self.run.scheduling.push(at)
+                    self.run.scheduling.push(at);
                 }
                 (kind::VMIS, ChangeKind::Modified)
                     if text(&before, "status.nodeName")
                         != text(&change.object, "status.nodeName") =>
                 {
-                    self.run.flips.push(at)
+                    self.run.flips.push(at);
                 }
                 _ => {}
             }

@@ -26,7 +26,7 @@ impl Migrations {
             .is_some_and(|all| !all.is_empty())
         {
             Self::update(store, vmim, |vmim| {
-                vmim["metadata"]["finalizers"] = json!([])
+                vmim["metadata"]["finalizers"] = json!([]);
             });
             return;
         }

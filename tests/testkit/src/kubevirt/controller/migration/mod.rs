@@ -130,7 +130,7 @@ impl Migrations {
                     && !has(vmi, "status.migrationState.endTimestamp")
                 {
                     self.update_vmi(store, vmi, |vmi| {
-                        vmi["status"]["migrationState"]["abortRequested"] = json!(true)
+                        vmi["status"]["migrationState"]["abortRequested"] = json!(true);
                     })?;
                 }
                 Ok(false)

@@ -41,7 +41,7 @@ impl Migrations {
         self.announce(store, vmim, vmi);
         if annotation(vmi, "kubevirt.io/nonroot").is_none() {
             return self.update_vmi(store, vmi, |vmi| {
-                vmi["metadata"]["annotations"]["kubevirt.io/nonroot"] = json!("true")
+                vmi["metadata"]["annotations"]["kubevirt.io/nonroot"] = json!("true");
             });
         }
         let key = Key::of(VMIM, vmim);

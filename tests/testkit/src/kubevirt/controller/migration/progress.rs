@@ -138,10 +138,10 @@ impl Migrations {
         let state = &vmi["status"]["migrationState"];
         match phase(vmim) {
             "PreparingTarget" if has(state, "targetNodeAddress") => {
-                Self::set_phase(store, vmim, "TargetReady")
+                Self::set_phase(store, vmim, "TargetReady");
             }
             "TargetReady" if has(state, "startTimestamp") => {
-                Self::set_phase(store, vmim, "Running")
+                Self::set_phase(store, vmim, "Running");
             }
             "Running"
                 if flag(state, "completed") && !flag(state, "failed") && !has_followup(vmi) =>
