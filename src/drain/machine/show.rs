@@ -148,9 +148,10 @@ impl Machine {
         }
         let text = format!("{}: {}", track.vm, track.says);
         let vm = track.vmi();
-        let reason = match outcome {
-            VmPhase::ShutDown => "VmShutDown",
-            _ => "VmGone",
+        let reason = if outcome == VmPhase::ShutDown {
+            "VmShutDown"
+        } else {
+            "VmGone"
         };
         self.tell_vm(Level::Info, reason, text, vm);
     }
