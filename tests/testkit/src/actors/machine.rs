@@ -57,7 +57,14 @@ impl Launcher {
     /// Changes whenever anything that can change does.
     pub fn fingerprint(&self) -> u64 {
         let mut hash = DefaultHasher::new();
-        (&self.guest, self.terminated, self.ends, self.receiving, self.lingers).hash(&mut hash);
+        (
+            &self.guest,
+            self.terminated,
+            self.ends,
+            self.receiving,
+            self.lingers,
+        )
+            .hash(&mut hash);
         hash.finish()
     }
 
@@ -87,7 +94,10 @@ pub struct Shared {
 
 impl Default for Shared {
     fn default() -> Self {
-        Self { machine: Arc::default(), bell: Arc::new(watch::channel(0).0) }
+        Self {
+            machine: Arc::default(),
+            bell: Arc::new(watch::channel(0).0),
+        }
     }
 }
 
@@ -125,7 +135,11 @@ impl Machine {
     /// Changes whenever a launcher of this VMI does.
     pub fn fingerprint_of_vmi(&self, vmi_uid: &str) -> u64 {
         let mut hash = DefaultHasher::new();
-        for (pod, launcher) in self.launchers.iter().filter(|(_, one)| one.vmi_uid == vmi_uid) {
+        for (pod, launcher) in self
+            .launchers
+            .iter()
+            .filter(|(_, one)| one.vmi_uid == vmi_uid)
+        {
             (pod, launcher.fingerprint()).hash(&mut hash);
         }
         hash.finish()
@@ -133,16 +147,28 @@ impl Machine {
 
     /// The launcher of a pod by name.
     pub fn of_pod(&mut self, namespace: &str, pod: &str) -> Option<&mut Launcher> {
-        self.launchers.values_mut().find(|one| one.namespace == namespace && one.pod == pod)
+        self.launchers
+            .values_mut()
+            .find(|one| one.namespace == namespace && one.pod == pod)
     }
 
     /// The launcher that holds the guest of a VMI.
     pub fn holding(&mut self, vmi_uid: &str) -> Option<&mut Launcher> {
-        self.launchers.values_mut().find(|one| one.vmi_uid == vmi_uid && one.holds_guest())
+        self.launchers
+            .values_mut()
+            .find(|one| one.vmi_uid == vmi_uid && one.holds_guest())
     }
 
     /// Any launcher of a VMI, one with a guest first.
     pub fn of_vmi(&mut self, vmi_uid: &str) -> Option<&mut Launcher> {
-        self.launchers.values_mut().filter(|one| one.vmi_uid == vmi_uid).max_by_key(|one| (one.holds_guest(), matches!(one.guest, Guest::Empty | Guest::Found)))
+        self.launchers
+            .values_mut()
+            .filter(|one| one.vmi_uid == vmi_uid)
+            .max_by_key(|one| {
+                (
+                    one.holds_guest(),
+                    matches!(one.guest, Guest::Empty | Guest::Found),
+                )
+            })
     }
 }

@@ -99,9 +99,17 @@ pub struct Surroundings {
 }
 
 /// Starts the kubelet and the virt-handler of one node, each with its own client.
-pub fn spawn(node: &str, kubelet: kube::Client, handler: kube::Client, around: &Surroundings) -> [AbortHandle; 2] {
+pub fn spawn(
+    node: &str,
+    kubelet: kube::Client,
+    handler: kube::Client,
+    around: &Surroundings,
+) -> [AbortHandle; 2] {
     let shared = machine::Shared::default();
     let kubelet = kubelet::Kubelet::new(node, kubelet, shared.clone(), around);
     let handler = handler::Handler::new(node, handler, shared, around);
-    [tokio::spawn(kubelet.run()).abort_handle(), tokio::spawn(handler.run()).abort_handle()]
+    [
+        tokio::spawn(kubelet.run()).abort_handle(),
+        tokio::spawn(handler.run()).abort_handle(),
+    ]
 }

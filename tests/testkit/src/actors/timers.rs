@@ -12,7 +12,9 @@ pub struct Quiet {
 impl Quiet {
     /// Whether this version of an object was looked at with this state of the machine, and no time has come since.
     pub fn knows(&self, timers: &mut Timers, uid: &str, version: &str, state: u64) -> bool {
-        let Some((known, same, next)) = self.known.get(uid) else { return false };
+        let Some((known, same, next)) = self.known.get(uid) else {
+            return false;
+        };
         let quiet = known == version && *same == state && next.is_none_or(|next| next > timers.now);
         if quiet && let Some(next) = *next {
             timers.reached(next);
@@ -22,7 +24,8 @@ impl Quiet {
 
     /// Remembers a look that called for nothing; `next` is when time alone may change that.
     pub fn settle(&mut self, uid: &str, version: &str, state: u64, next: Option<Duration>) {
-        self.known.insert(uid.to_owned(), (version.to_owned(), state, next));
+        self.known
+            .insert(uid.to_owned(), (version.to_owned(), state, next));
     }
 
     /// Forgets everything.

@@ -52,7 +52,10 @@ pub(crate) fn pods_of(store: &Store, space: &str, uid: &str) -> Vec<Arc<Value>> 
 /// The pod of a VMI on the node that the VMI names; the newest when there are several.
 pub(crate) fn active_pod<'a>(vmi: &Value, pods: &'a [Arc<Value>]) -> Option<&'a Arc<Value>> {
     let node = text(vmi, "status.nodeName");
-    let here = pods.iter().filter(|pod| node.is_empty() && label(pod, names::MIGRATION_JOB_UID).is_empty() || text(pod, "spec.nodeName") == node);
+    let here = pods.iter().filter(|pod| {
+        node.is_empty() && label(pod, names::MIGRATION_JOB_UID).is_empty()
+            || text(pod, "spec.nodeName") == node
+    });
     here.max_by_key(|pod| (!ended(pod), text(pod, "metadata.creationTimestamp")))
 }
 
@@ -66,7 +69,10 @@ pub(crate) fn migrations_of(store: &Store, space: &str, vmi: &str) -> Vec<Arc<Va
 /// The target pod of a VMIM.
 pub(crate) fn target_pod(store: &Store, vmim: &Value) -> Option<Arc<Value>> {
     let uid = text(vmim, "metadata.uid");
-    store.list_shared(kind::PODS).into_iter().find(|pod| label(pod, names::MIGRATION_JOB_UID) == uid)
+    store
+        .list_shared(kind::PODS)
+        .into_iter()
+        .find(|pod| label(pod, names::MIGRATION_JOB_UID) == uid)
 }
 
 /// The VMIMs that hold a slot: they have a target pod and have not ended.
@@ -75,7 +81,11 @@ pub(crate) fn running(store: &Store) -> Vec<Arc<Value>> {
     all.retain(|vmim| !ended(vmim) && !phase(vmim).is_empty());
     if all.iter().any(|vmim| phase(vmim) == "Pending") {
         let pods = store.list_shared(kind::PODS);
-        let targets: BTreeSet<&str> = pods.iter().map(|pod| label(pod, names::MIGRATION_JOB_UID)).filter(|uid| !uid.is_empty()).collect();
+        let targets: BTreeSet<&str> = pods
+            .iter()
+            .map(|pod| label(pod, names::MIGRATION_JOB_UID))
+            .filter(|uid| !uid.is_empty())
+            .collect();
         all.retain(|vmim| phase(vmim) != "Pending" || targets.contains(uid(vmim)));
     }
     all

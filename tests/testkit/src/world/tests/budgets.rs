@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::kubevirt::fields::{condition, label};
-use crate::world::{PdbSpec, Pairs};
+use crate::world::{Pairs, PdbSpec};
 
 fn budgets(bench: &Bench) -> Vec<Value> {
     bench.cluster.server.store.list(kind::PDBS)
@@ -22,16 +22,43 @@ async fn it_protects_two_pods_during_a_migration() {
     let bench = Bench::new(Settings::of(1, 5), &fleet(1, 5.0), 1);
     bench.sleep(5.0).await;
     let status = &budgets(&bench)[0]["status"];
-    assert_eq!((&status["expectedPods"], &status["currentHealthy"], &status["disruptionsAllowed"]), (&json!(1), &json!(1), &json!(0)));
+    assert_eq!(
+        (
+            &status["expectedPods"],
+            &status["currentHealthy"],
+            &status["disruptionsAllowed"]
+        ),
+        (&json!(1), &json!(1), &json!(0))
+    );
     bench.cordon("n1");
     bench.evict(&bench.pod_of("v0", "n1").unwrap()).await;
-    bench.until(5.0, "two protected", |bench| budgets(bench)[0]["spec"]["minAvailable"] == 2).await;
-    assert!(bench.pod_of("v0", "n2").or(bench.pod_of("v0", "n3")).is_none(), "the target pod came before the budget");
-    assert!(label(&budgets(&bench)[0], "kubevirt.io/migrationName").starts_with("kubevirt-evacuation-"));
-    bench.until(30.0, "moved", |bench| !bench.is_on("v0", "n1")).await;
+    bench
+        .until(5.0, "two protected", |bench| {
+            budgets(bench)[0]["spec"]["minAvailable"] == 2
+        })
+        .await;
+    assert!(
+        bench
+            .pod_of("v0", "n2")
+            .or(bench.pod_of("v0", "n3"))
+            .is_none(),
+        "the target pod came before the budget"
+    );
+    assert!(
+        label(&budgets(&bench)[0], "kubevirt.io/migrationName").starts_with("kubevirt-evacuation-")
+    );
+    bench
+        .until(30.0, "moved", |bench| !bench.is_on("v0", "n1"))
+        .await;
     bench.sleep(5.0).await;
     let pdb = &budgets(&bench)[0];
-    assert_eq!((&pdb["spec"]["minAvailable"], label(pdb, "kubevirt.io/migrationName")), (&json!(1), ""));
+    assert_eq!(
+        (
+            &pdb["spec"]["minAvailable"],
+            label(pdb, "kubevirt.io/migrationName")
+        ),
+        (&json!(1), "")
+    );
     bench.check();
 }
 
@@ -42,7 +69,13 @@ fn guarded(min: Option<&str>, max: Option<&str>, before_pods: bool) -> Inventory
         vm.labels.insert("app".to_owned(), "db".to_owned());
     }
     let selector: Pairs = [("app".to_owned(), "db".to_owned())].into();
-    inventory.pdbs.push(PdbSpec { min_available: min.map(str::to_owned), max_unavailable: max.map(str::to_owned), selector, before_pods, ..PdbSpec::new("b1") });
+    inventory.pdbs.push(PdbSpec {
+        min_available: min.map(str::to_owned),
+        max_unavailable: max.map(str::to_owned),
+        selector,
+        before_pods,
+        ..PdbSpec::new("b1")
+    });
     inventory
 }
 
@@ -57,9 +90,21 @@ async fn a_number_works_and_shares_do_not() {
         let bench = Bench::new(Settings::default(), &guarded(min, max, false), 1);
         bench.sleep(2.0).await;
         let pdb = budgets(&bench)[0].clone();
-        assert_eq!((&pdb["status"]["disruptionsAllowed"], &pdb["status"]["observedGeneration"]), (&json!(0), &Value::Null));
+        assert_eq!(
+            (
+                &pdb["status"]["disruptionsAllowed"],
+                &pdb["status"]["observedGeneration"]
+            ),
+            (&json!(0), &Value::Null)
+        );
         let found = condition(&pdb, "DisruptionAllowed").unwrap();
-        assert_eq!((text(found, "reason"), text(found, "message")), ("SyncFailed", "virtualmachineinstances.kubevirt.io does not implement the scale subresource"));
+        assert_eq!(
+            (text(found, "reason"), text(found, "message")),
+            (
+                "SyncFailed",
+                "virtualmachineinstances.kubevirt.io does not implement the scale subresource"
+            )
+        );
         assert_eq!(bench.evict(&bench.pod_of("v0", "n1").unwrap()).await.0, 429);
     }
     let bench = Bench::new(Settings::default(), &guarded(None, Some("1"), true), 1);

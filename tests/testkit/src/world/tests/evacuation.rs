@@ -19,13 +19,25 @@ async fn one_vm_moves_in_the_order_of_the_notes() {
     let begin = bench.cluster.server.store.revision();
     let pod = bench.pod_of("v0", "n1").unwrap();
     let (code, text) = bench.evict(&pod).await;
-    assert_eq!((code, text.as_str()), (429, "admission webhook \"virt-launcher-eviction-interceptor.kubevirt.io\" denied the request: Eviction triggered evacuation of VMI \"default/v0\""));
-    bench.until(30.0, "moved", |bench| !bench.is_on("v0", "n1")).await;
+    assert_eq!(
+        (code, text.as_str()),
+        (
+            429,
+            "admission webhook \"virt-launcher-eviction-interceptor.kubevirt.io\" denied the request: Eviction triggered evacuation of VMI \"default/v0\""
+        )
+    );
+    bench
+        .until(30.0, "moved", |bench| !bench.is_on("v0", "n1"))
+        .await;
     bench.sleep(5.0).await;
     let story = bench.story(begin);
     let mut rest = story.iter();
     for step in ORDER {
-        assert!(rest.any(|line| line.contains(step)), "{step:?} is missing or comes too early in\n{}", story.join("\n"));
+        assert!(
+            rest.any(|line| line.contains(step)),
+            "{step:?} is missing or comes too early in\n{}",
+            story.join("\n")
+        );
     }
     bench.check();
 }

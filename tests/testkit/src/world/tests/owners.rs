@@ -35,7 +35,10 @@ async fn fate(owner: VmOwner, how: How) -> (String, String) {
     }
     bench.sleep(300.0).await;
     let after = store.get(kind::VMIS, "default", "v0");
-    assert!(after.as_ref().is_none_or(|vmi| !deleting(vmi)), "still going");
+    assert!(
+        after.as_ref().is_none_or(|vmi| !deleting(vmi)),
+        "still going"
+    );
     let vmi = match after {
         None => "gone".to_owned(),
         Some(vmi) if uid(&vmi) != uid(&before) => {
@@ -47,7 +50,11 @@ async fn fate(owner: VmOwner, how: How) -> (String, String) {
     };
     let vm = store.get(kind::VMS, "default", "v0").unwrap_or_default();
     let kills = bench.cluster.world.dirty_kills();
-    assert_eq!(kills.is_empty(), !matches!(how, How::EvictStubborn | How::Force), "{kills:?}");
+    assert_eq!(
+        kills.is_empty(),
+        !matches!(how, How::EvictStubborn | How::Force),
+        "{kills:?}"
+    );
     assert_eq!(bench.cluster.world.check_invariants(), []);
     (vmi, text(&vm, "status.printableStatus").to_owned())
 }
@@ -57,14 +64,37 @@ async fn the_whole_table() {
     let table: [(&str, [&str; 5]); 4] = [
         ("Always", ["new", "new", "new", "new", "new"]),
         ("RerunOnFailure", ["gone", "new", "gone", "new", "gone"]),
-        ("Manual", ["Succeeded", "Failed", "Succeeded", "Failed", "gone"]),
-        ("Once", ["Succeeded", "Failed", "Succeeded", "Failed", "new"]),
+        (
+            "Manual",
+            ["Succeeded", "Failed", "Succeeded", "Failed", "gone"],
+        ),
+        (
+            "Once",
+            ["Succeeded", "Failed", "Succeeded", "Failed", "new"],
+        ),
     ];
     for (strategy, wanted) in table {
-        for (how, wanted) in [How::Evict, How::EvictStubborn, How::Delete, How::Force, How::DeleteVmi].into_iter().zip(wanted) {
+        for (how, wanted) in [
+            How::Evict,
+            How::EvictStubborn,
+            How::Delete,
+            How::Force,
+            How::DeleteVmi,
+        ]
+        .into_iter()
+        .zip(wanted)
+        {
             let (vmi, status) = fate(VmOwner::Vm(strategy.to_owned()), how).await;
             assert_eq!(vmi, wanted, "{strategy} {how:?}");
-            assert_eq!(status, if wanted == "new" { "Running" } else { "Stopped" }, "{strategy} {how:?}");
+            assert_eq!(
+                status,
+                if wanted == "new" {
+                    "Running"
+                } else {
+                    "Stopped"
+                },
+                "{strategy} {how:?}"
+            );
         }
     }
 }
@@ -119,9 +149,19 @@ async fn a_pod_deleted_while_its_vm_migrates() {
     bench.cordon("n1");
     let pod = bench.pod_of("v0", "n1").unwrap();
     bench.evict(&pod).await;
-    bench.until(20.0, "copying", |bench| text(&bench.vmi("v0"), "status.migrationState.startTimestamp") != "").await;
-    bench.cluster.server.store.delete(kind::PODS, "default", &pod);
-    bench.until(20.0, "moved", |bench| !bench.is_on("v0", "n1")).await;
+    bench
+        .until(20.0, "copying", |bench| {
+            !text(&bench.vmi("v0"), "status.migrationState.startTimestamp").is_empty()
+        })
+        .await;
+    bench
+        .cluster
+        .server
+        .store
+        .delete(kind::PODS, "default", &pod);
+    bench
+        .until(20.0, "moved", |bench| !bench.is_on("v0", "n1"))
+        .await;
     bench.sleep(30.0).await;
     assert_eq!(phase(&bench.vmi("v0")), "Running");
     bench.check();
