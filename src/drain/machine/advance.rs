@@ -111,11 +111,7 @@ impl Machine {
             now,
         );
         let slots = self.join_the_queue(slots, now);
-        let strategy = self
-            .picture
-            .kubevirt
-            .seen()
-            .map_or(crate::drain::world::Strategy::None, |k| k.strategy);
+        let strategy = self.picture.kubevirt.seen().map(|k| k.strategy);
         let pdbs = self.picture.pdbs.seen().cloned().unwrap_or_default();
         let timing = self.policy.timing;
         let node = self.policy.node_name.clone();

@@ -303,6 +303,6 @@ impl Machine {
 }
 
 /// Resource versions are compared as numbers; what is none counts as oldest.
-fn version(node: &NodeView) -> u64 {
+pub(super) fn version(node: &NodeView) -> u64 {
     node.resource_version.parse().unwrap_or(0)
 }

@@ -1,6 +1,7 @@
 //! Takes the newest picture in and keeps the memory of each VM in step with it.
 
 use super::Machine;
+use super::cordon::version;
 use crate::drain::action::Fault;
 use crate::drain::answer::Reply;
 use crate::drain::answer::judge;
@@ -20,7 +21,11 @@ impl Machine {
         if !(self.phase.is_draining() || self.phase == Phase::Cancelling) {
             return;
         }
-        self.picture = picture;
+        let before = std::mem::replace(&mut self.picture, picture);
+        // Of the Node the newest version counts, whichever picture brought it.
+        if node_version(&before) > node_version(&self.picture) {
+            self.picture.node = before.node;
+        }
         self.update_tracks(now);
         self.watch_cordon(now);
     }
@@ -282,6 +287,10 @@ impl Machine {
         found.sort_by_key(|m| (m.created, !m.is_final(), m.migration.name.clone()));
         found
     }
+}
+
+fn node_version(picture: &Picture) -> Option<u64> {
+    picture.node.seen().map(version)
 }
 
 /// Key of a VMI whose pod was not seen yet.

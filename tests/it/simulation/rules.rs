@@ -9,7 +9,7 @@ use vmdrain_agent::drain::phase::Phase;
 use vmdrain_agent::drain::policy::{Consent, OnForeignUncordon};
 use vmdrain_agent::drain::status::{Status, VmPhase};
 use vmdrain_agent::drain::time::Mono;
-use vmdrain_agent::drain::world::{CordonMark, ObjectRef, Strategy};
+use vmdrain_agent::drain::world::{CordonMark, ObjectRef, Strategy, VmiView};
 
 impl Run {
     pub(super) fn check_action(&mut self, action: &Action) -> Result<(), Broken> {
@@ -45,9 +45,15 @@ impl Run {
         }
         let (vmi_uid, vm) = (view.vmi_uid.clone(), view.vm.clone());
         let vmi = self.watcher.vmis.iter().flatten();
+        // KubeVirt passes over a mark on a VM that cannot migrate: that one is still to be evicted.
+        let marked = |v: &&VmiView| {
+            let passed_over =
+                v.live_migratable == Some(false) || v.strategy == Some(Strategy::None);
+            v.mark.is_some() && !passed_over
+        };
         if vmi
             .clone()
-            .any(|v| v.vmi.uid == vmi_uid && (v.mark.is_some() || v.node != HERE))
+            .any(|v| v.vmi.uid == vmi_uid && (marked(&v) || v.node != HERE))
         {
             return Err(format!(
                 "{pod} is evicted although its VM is marked or elsewhere"

@@ -1,7 +1,7 @@
-//! `clustersim`: the simulated cluster for people. Plays scenarios.
+//! `clustersim`: the simulated cluster for people. Plays scenarios, serves a cluster, shows the agent at work.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -20,6 +20,41 @@ struct Arguments {
 enum Command {
     /// Plays scenario files and says what did not hold. Exit code 0: everything held, 1: something did not, 2: a file is wrong.
     Scenario(ScenarioArguments),
+    /// Serves a simulated cluster over HTTPS on loopback, for kubectl and others, until Ctrl-C.
+    Serve(ServeArguments),
+    /// Shows the agent at work: a host with eight VMs is powered off. Needs dbus-daemon, no root and no cluster.
+    Demo(DemoArguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct ServeArguments {
+    /// A scenario whose cluster is served; its timeline is not played. Without one: n1, n2 and n3 with ten VMs on n1.
+    file: Option<PathBuf>,
+    /// Where kubeconfigs and certificates are written; by default a folder that is removed at the end.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The port on 127.0.0.1; 0 takes a free one.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// How many simulated seconds pass in a real one.
+    #[arg(long, default_value_t = 1.0)]
+    speed: f64,
+    /// Seed of everything that is random in the simulated cluster.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Gives the host's node the ids of this machine, so that an agent here takes it for its own.
+    #[arg(long)]
+    this_machine: bool,
+    /// Writes all requests to this file at the end, as JSON.
+    #[arg(long)]
+    requests: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct DemoArguments {
+    /// The agent's binary; by default the one beside this program.
+    #[arg(long)]
+    agent: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -70,6 +105,8 @@ enum Format {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Scenario(arguments) => scenarios(&arguments),
+        Command::Serve(arguments) => ended(serve(arguments)),
+        Command::Demo(arguments) => ended(demo(&arguments)),
     }
 }
 
@@ -97,7 +134,7 @@ fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
         Front::Binary => match shipped(arguments) {
             Ok(shipped) => play_shipped(&stories, arguments, &options, &shipped),
             Err(why) => {
-                complain(&why);
+                complain(&why.to_string());
                 return ExitCode::from(2);
             }
         },
@@ -125,8 +162,15 @@ fn play(
     verdicts
 }
 
+fn shipped(arguments: &ScenarioArguments) -> anyhow::Result<Shipped> {
+    Ok(Shipped {
+        binary: agent(arguments.binary.as_deref())?,
+        speed: arguments.speed,
+    })
+}
+
 /// The binary beside this program, unless another is named.
-fn shipped(arguments: &ScenarioArguments) -> Result<Shipped, String> {
+fn agent(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let beside = || {
         Some(
             std::env::current_exe()
@@ -135,16 +179,72 @@ fn shipped(arguments: &ScenarioArguments) -> Result<Shipped, String> {
                 .join("vmdrain-agent"),
         )
     };
-    let binary = arguments.binary.clone().or_else(beside).unwrap_or_default();
-    if !binary.is_file() {
-        return Err(format!(
-            "there is no {}: build it (`cargo build`), or name it with --binary",
-            binary.display()
-        ));
+    let binary = named
+        .map(Path::to_owned)
+        .or_else(beside)
+        .unwrap_or_default();
+    anyhow::ensure!(
+        binary.is_file(),
+        "there is no {}: build it (`cargo build --bins`), or name it",
+        binary.display()
+    );
+    Ok(binary)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?)
+}
+
+/// Ctrl-C or SIGTERM.
+async fn interrupted() {
+    let terminated = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
     }
-    Ok(Shipped {
-        binary,
+}
+
+fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        complain(&format!("{error:#}"));
+        ExitCode::from(2)
+    })
+}
+
+fn serve(arguments: ServeArguments) -> anyhow::Result<ExitCode> {
+    const USUAL: &str = "name = \"served\"\n[[node]]\nname = \"n2\"\n[[node]]\nname = \"n3\"\n[[vm]]\nname = \"vm\"\ncount = 10\n";
+    let scenario = match &arguments.file {
+        Some(file) => Scenario::load(file)?,
+        None => Scenario::parse(Path::new("served"), USUAL)?,
+    };
+    let temporary = tempfile::Builder::new().prefix("clustersim").tempdir()?;
+    let options = testkit::serve::Options {
+        dir: arguments.dir.unwrap_or_else(|| temporary.path().to_owned()),
+        port: arguments.port,
         speed: arguments.speed,
+        seed: arguments.seed,
+        this_machine: arguments.this_machine,
+        requests: arguments.requests,
+    };
+    runtime()?.block_on(testkit::serve::serve(&scenario, &options, interrupted()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Everything that the demonstration starts ends with it, also on Ctrl-C.
+fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
+    let agent = agent(arguments.agent.as_deref())?;
+    runtime()?.block_on(async {
+        tokio::select! {
+            shown = testkit::demo::show(&agent) => Ok(if shown? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+            () = interrupted() => Ok(ExitCode::from(130)),
+        }
     })
 }
 
@@ -155,27 +255,24 @@ fn play_shipped(
     options: &Options,
     shipped: &Shipped,
 ) -> Vec<Verdict> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = match runtime {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
             complain(&format!("no runtime: {error}"));
             return Vec::new();
         }
     };
-    let mut interrupted = false;
+    let mut ended = false;
     play(stories, arguments, |story| {
         let unplayed = |why: &str| Verdict::unplayed(story.file.clone(), &story.name, why.into());
-        if interrupted {
+        if ended {
             return unplayed("interrupted");
         }
         runtime.block_on(async {
             tokio::select! {
                 verdict = on_binary(story, options, shipped) => verdict,
-                _ = tokio::signal::ctrl_c() => {
-                    interrupted = true;
+                () = interrupted() => {
+                    ended = true;
                     unplayed("interrupted")
                 }
             }

@@ -10,6 +10,7 @@
 mod binary;
 pub mod cluster;
 pub mod judge;
+mod live;
 mod model;
 pub mod observer;
 pub mod others;
@@ -28,6 +29,8 @@ use vmdrain_agent::config::Settings;
 use vmdrain_agent::drain::policy::Consent;
 
 pub use judge::Judgement;
+pub use live::Live;
+pub use player::Ending;
 pub use rules::Breach;
 pub use tracker::Miss;
 pub use verdict::Verdict;
@@ -37,6 +40,7 @@ use model::{ModelStage, Role};
 use player::Player;
 use rules::Terms;
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracker::Slack;
 
 use super::words::Rights;
 use super::{Problem, Scenario};
@@ -87,6 +91,9 @@ pub struct Shipped {
 /// How far a real clock may be off. In the story's time that is `speed` times as much.
 const SLACK: Duration = Duration::from_millis(300);
 
+/// And this part of the time that has passed.
+const SLACK_SHARE: f64 = 0.06;
+
 /// No story takes longer in real time.
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -115,30 +122,27 @@ async fn binary_story(
     options: &Options,
     shipped: &Shipped,
 ) -> anyhow::Result<Verdict> {
-    let settings = settings(scenario)?;
-    let clock = SimClock::new(shipped.speed);
+    let live = Live::start(scenario, shipped, options.seed).await?;
+    let (verdict, _) = live.play(options.trace, player::AFTERWARDS).await?;
+    Ok(verdict)
+}
+
+/// The ids of the machine on which the binary really runs.
+fn this_machine() -> Machine {
     let machine = vmdrain_agent::host::Identity::read();
-    let cluster = Cluster::start(
-        scenario,
-        &clock,
-        options.seed,
-        &Machine {
-            boot_id: machine.boot_id,
-            machine_id: machine.machine_id,
-            system_uuid: machine.system_uuid,
-        },
-    );
-    let cluster = cluster.map_err(anyhow::Error::msg)?;
-    let setup = binary::Setup {
-        binary: shipped.binary.clone(),
-        speed: shipped.speed,
-        settings: settings.clone(),
+    Machine {
+        boot_id: machine.boot_id,
+        machine_id: machine.machine_id,
+        system_uuid: machine.system_uuid,
+    }
+}
+
+fn binary_terms(scenario: &Scenario, speed: f64) -> Result<Terms, Problem> {
+    let slack = Slack {
+        fixed: SLACK.mul_f64(speed),
+        share: SLACK_SHARE,
     };
-    let stage = binary::BinaryStage::new(setup, scenario, cluster.server.clone(), clock).await?;
-    let terms = terms(scenario, &settings, SLACK.mul_f64(shipped.speed));
-    Ok(Player::new(scenario, &cluster, stage, terms, options.trace)
-        .play()
-        .await)
+    Ok(terms(scenario, &settings(scenario)?, slack))
 }
 
 async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
@@ -185,7 +189,7 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
         clock,
     };
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(catcher));
-    let terms = terms(scenario, &settings, Duration::ZERO);
+    let terms = terms(scenario, &settings, Slack::default());
     Player::new(scenario, &cluster, stage, terms, options.trace)
         .play()
         .await
@@ -201,7 +205,7 @@ fn settings(scenario: &Scenario) -> Result<Settings, Problem> {
     })
 }
 
-fn terms(scenario: &Scenario, settings: &Settings, slack: Duration) -> Terms {
+fn terms(scenario: &Scenario, settings: &Settings, slack: Slack) -> Terms {
     let sees = |resource: &str| match &scenario.host.rights {
         Rights::Full => true,
         Rights::Base => false,

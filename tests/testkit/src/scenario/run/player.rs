@@ -1,10 +1,13 @@
 //! The loop of a story: play what is due, look at everything, wait for the next change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use vmdrain_agent::drain::status::Status;
+
 use super::cluster::Cluster;
-use super::observer::Observer;
+use super::observer::{Key, Observer, Story};
 use super::others::Others;
 use super::rules::{Rules, Terms};
 use super::scene::{Glance, Scene, from_agent};
@@ -20,7 +23,7 @@ use crate::scenario::event::{Do, Event};
 use crate::scenario::{Rule, Scenario};
 
 /// How long the story goes on after its end: what follows from it (a VM that starts elsewhere) is part of it.
-const AFTERWARDS: Duration = Duration::from_secs(60);
+pub(super) const AFTERWARDS: Duration = Duration::from_secs(60);
 
 /// No story is longer.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
@@ -35,6 +38,8 @@ pub(super) struct Player<'a, S> {
     observer: Observer,
     trace: Trace,
     want_trace: bool,
+    /// How long the story goes on after its end.
+    afterwards: Duration,
     /// When the story began on the world's clock.
     origin: Duration,
     revision: u64,
@@ -73,11 +78,23 @@ impl<'a, S: Stage> Player<'a, S> {
             cluster,
             stage,
             want_trace,
+            afterwards: AFTERWARDS,
         }
     }
 
+    /// Goes on for less (or more) than usual after the end.
+    pub(super) fn afterwards(mut self, span: Duration) -> Self {
+        self.afterwards = span;
+        self
+    }
+
     /// Plays it to its end.
-    pub(super) async fn play(mut self) -> Verdict {
+    pub(super) async fn play(self) -> Verdict {
+        self.play_out().await.0
+    }
+
+    /// Plays it to its end, and hands over what was seen.
+    pub(super) async fn play_out(mut self) -> (Verdict, Ending) {
         if let Err(why) = self.stage.begin().await {
             self.problems.push(why);
         }
@@ -126,7 +143,7 @@ impl<'a, S: Stage> Player<'a, S> {
             let wake = [
                 upcoming,
                 self.tracker.next(self.now()),
-                self.over_since.map(|since| since + AFTERWARDS),
+                self.over_since.map(|since| since + self.afterwards),
                 Some(LONGEST),
             ];
             let wake = wake.into_iter().flatten().min().unwrap_or(LONGEST);
@@ -285,7 +302,7 @@ impl<'a, S: Stage> Player<'a, S> {
             return false;
         }
         let since = *self.over_since.get_or_insert(now);
-        now >= since + AFTERWARDS || !self.problems.is_empty()
+        now >= since + self.afterwards || !self.problems.is_empty()
     }
 
     /// A drain is under way.
@@ -303,7 +320,7 @@ impl<'a, S: Stage> Player<'a, S> {
         })
     }
 
-    async fn finish(mut self) -> Verdict {
+    async fn finish(mut self) -> (Verdict, Ending) {
         let glance = self.stage.look().await;
         self.step().await;
         let now = self.now();
@@ -336,8 +353,15 @@ impl<'a, S: Stage> Player<'a, S> {
         }
         let trace = std::mem::take(&mut self.trace).finish(&scene);
         let (misses, breaches) = (self.tracker.misses(), self.rules.breaches().to_vec());
+        let ending = Ending {
+            status: glance.status,
+            history: self.stage.history(),
+            origin: self.origin,
+            vms: self.observer.vms,
+            asked: self.asked,
+        };
         self.stage.end().await;
-        Verdict {
+        let verdict = Verdict {
             file: self.scenario.file.clone(),
             name: self.scenario.name.clone(),
             passed: misses.is_empty() && breaches.is_empty() && self.problems.is_empty(),
@@ -347,8 +371,24 @@ impl<'a, S: Stage> Player<'a, S> {
             breaches,
             problems: self.problems,
             trace,
-        }
+        };
+        (verdict, ending)
     }
+}
+
+/// What was seen, for somebody who tells the story.
+#[derive(Debug)]
+pub struct Ending {
+    /// The agent's last status.
+    pub status: Option<Arc<Status>>,
+    /// The host's history.
+    pub history: Vec<Moment>,
+    /// When the story began on the clock of the history.
+    pub origin: Duration,
+    /// What became of each VM.
+    pub vms: BTreeMap<Key, Story>,
+    /// What the agent asked.
+    pub asked: Vec<Entry>,
 }
 
 fn scene<'a, S: Stage>(

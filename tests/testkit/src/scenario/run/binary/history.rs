@@ -48,6 +48,11 @@ impl History {
         self.ends_from = Some(events);
     }
 
+    /// The agent runs again; a lock that the service manager kept for it is its own.
+    pub(super) fn agent_starts(&mut self) {
+        self.ends_from = None;
+    }
+
     /// Whether the last thing that happened to the host's power was that it went down.
     pub(super) fn is_down(&self) -> bool {
         self.last_power()

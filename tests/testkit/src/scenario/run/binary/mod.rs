@@ -169,6 +169,11 @@ impl BinaryStage {
         })
     }
 
+    /// Options with which the binary is called: bus and configuration.
+    pub(super) fn global(&self) -> &[String] {
+        &self.caller.global
+    }
+
     fn real(&self, span: Duration) -> Duration {
         span.div_f64(self.setup.speed)
     }
@@ -176,6 +181,8 @@ impl BinaryStage {
     fn start(&mut self) {
         self.starts = None;
         self.wanted = true;
+        self.history.catch_up(&self.logind.events());
+        self.history.agent_starts();
         if self.up
             && let Err(error) = self.service.start()
         {

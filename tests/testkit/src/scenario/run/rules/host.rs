@@ -52,7 +52,7 @@ impl Host {
             .collect();
         let over = self
             .deadline
-            .is_some_and(|limit| at + terms.margin + ROUNDING + terms.slack >= limit);
+            .is_some_and(|limit| at + terms.margin + ROUNDING + terms.slack.at(at) >= limit);
         if !left.is_empty() && !over {
             found.add(
                 Rule::EarlyRelease,
@@ -63,7 +63,7 @@ impl Host {
 
     fn down(&mut self, terms: &Terms, at: Duration, found: &mut Found) {
         if let Some(deadline) = self.deadline.take()
-            && at > deadline + Duration::from_secs(1) + terms.slack
+            && at > deadline + Duration::from_secs(1) + terms.slack.at(at)
         {
             found.add(
                 Rule::HeldTooLong,

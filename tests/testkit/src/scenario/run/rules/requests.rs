@@ -141,7 +141,7 @@ impl Requests {
             return;
         };
         let visible = |since: Option<Duration>| {
-            since.is_some_and(|since| since.max(*accepted) + VISIBLE + terms.slack < entry.at)
+            since.is_some_and(|since| since.max(*accepted) + VISIBLE + terms.slack.fixed < entry.at)
         };
         let story = scene.observer.vms.get(&pod.vm);
         let marked = story.and_then(|story| story.marked_since);
