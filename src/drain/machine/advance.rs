@@ -63,7 +63,10 @@ impl Machine {
         }
         let due = self.show_all(now);
         if cordoned {
-            self.send(due, now);
+            if self.send(due, now) {
+                // What was sent takes slots: the others' places in the queue have changed.
+                self.show_all(now);
+            }
             self.maybe_confirm(now);
         }
         self.persist();
@@ -172,7 +175,8 @@ impl Machine {
         slots
     }
 
-    fn send(&mut self, due: Due, now: Mono) {
+    /// Sends what the slots allow; true when anything was sent.
+    fn send(&mut self, due: Due, now: Mono) -> bool {
         let mut room = POSTS_IN_FLIGHT.saturating_sub(self.posts_in_flight());
         let free = match self.policy.pacing {
             Pacing::All => usize::MAX,
@@ -199,7 +203,9 @@ impl Machine {
             room -= 1;
             batch.push((key, dry, track.pod.clone()));
         }
+        let any = !batch.is_empty();
         self.post(batch, now);
+        any
     }
 
     fn post(&mut self, batch: Vec<(String, bool, ObjectRef)>, now: Mono) {

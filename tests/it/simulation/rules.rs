@@ -13,16 +13,15 @@ use vmdrain_agent::drain::world::{CordonMark, ObjectRef, Strategy, VmiView};
 
 impl Run {
     pub(super) fn check_action(&mut self, action: &Action) -> Result<(), Broken> {
-        match action {
-            Action::Evict { id, pod, dry_run } => {
-                self.check_evict(pod, *dry_run)?;
-                let now = self.now();
-                self.watcher.in_flight.insert(id.0, (pod.uid.clone(), now));
-                Ok(())
-            }
-            Action::Release(_) => self.check_release(),
-            _ => Ok(()),
+        if let Action::Evict { id, pod, dry_run } = action {
+            self.check_evict(pod, *dry_run)?;
+            let sent = (pod.uid.clone(), self.now());
+            self.watcher.in_flight.insert(id.0, sent);
         }
+        if let Action::Release(_) = action {
+            self.check_release()?;
+        }
+        Ok(())
     }
 
     fn check_evict(&mut self, pod: &ObjectRef, dry: bool) -> Result<(), Broken> {
@@ -182,7 +181,9 @@ impl Run {
         if self.host.held && self.watcher.crashes == 0 {
             return Err(format!("the host waited to its limit: {}", status.says));
         }
-        if self.is_friendly() && status.state != "drained" {
+        // A new process in the last moments of the host does not know that it was let go.
+        let let_go = self.watcher.crashes > 0 && !self.host.held;
+        if self.is_friendly() && status.state != "drained" && !let_go {
             return Err(format!(
                 "nothing stood in the way, and the host went down {}: {}",
                 status.state, status.says
@@ -200,6 +201,9 @@ impl Run {
         }
         if self.watcher.vanishes > 0 && !self.host.held {
             return Err("the shutdown vanished and the hold was not taken again".into());
+        }
+        if self.plan.version < (1, 7) || !self.plan.cancel_right {
+            return Ok(());
         }
         let marked = |v: &&super::cluster::Vm| {
             v.guest == Guest::Running && v.node == HERE && v.mark == Some((HERE, true))
@@ -226,7 +230,12 @@ impl Run {
         let shutdown = plan.orders.iter().any(|(at, order)| match order {
             Order::Shutdown => *at == 1000,
             Order::Trigger(t) => t.then.is_some() && !plan.logind_blocks,
-            _ => false,
+            Order::Vanish
+            | Order::Cancel { .. }
+            | Order::Restore
+            | Order::ForeignCordon
+            | Order::ForeignUncordon
+            | Order::Crash { .. } => false,
         });
         let consent = match plan.consent {
             Consent::Always => true,

@@ -267,9 +267,12 @@ impl Run {
     }
 
     fn input(&mut self, input: Input) -> Result<(), Broken> {
-        self.note(|| match &input {
-            Input::Picture(p) => format!("-> picture {}", picture_line(p)),
-            other => format!("-> {other:?}"),
+        self.note(|| {
+            if let Input::Picture(picture) = &input {
+                format!("-> picture {}", picture_line(picture))
+            } else {
+                format!("-> {input:?}")
+            }
         });
         if let Some(machine) = &mut self.machine {
             machine.handle(input, Mono(self.now));
@@ -300,7 +303,16 @@ impl Run {
             Action::Persist(record) => self.store = Some(*record),
             Action::ForgetRecord => self.store = None,
             Action::Answer(..) | Action::Tell(_) => {}
-            effect => self.send(effect),
+            Action::ReadNode(_)
+            | Action::Cordon { .. }
+            | Action::Uncordon { .. }
+            | Action::Evict { .. }
+            | Action::Confirm(_)
+            | Action::CancelEvacuation { .. }
+            | Action::DeleteMigration { .. }
+            | Action::Release(_)
+            | Action::TakeHold(_)
+            | Action::AskLogind { .. } => self.send(action),
         }
     }
 
@@ -546,6 +558,14 @@ fn failure(action: &Action, text: &str) -> Outcome {
         Action::Confirm(_) => Outcome::Fresh(Err(fault)),
         Action::Release(_) | Action::TakeHold(_) => Outcome::Hold(Err(text.into())),
         Action::AskLogind { .. } => Outcome::Logind(LogindAnswer::Failed(text.into())),
-        _ => Outcome::Reply(Err(fault)),
+        Action::Evict { .. }
+        | Action::CancelEvacuation { .. }
+        | Action::DeleteMigration { .. }
+        | Action::Watch
+        | Action::Unwatch
+        | Action::Persist(_)
+        | Action::ForgetRecord
+        | Action::Answer(..)
+        | Action::Tell(_) => Outcome::Reply(Err(fault)),
     }
 }
