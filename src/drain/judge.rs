@@ -6,7 +6,8 @@ use super::time::Mono;
 use super::track::Track;
 use super::verdict::{Blocked, Ignore, Lane, Verdict, Wait};
 use super::world::{
-    MigrationPhase, MigrationView, PdbView, Picture, PodKind, PodView, Strategy, VmiPhase, VmiView,
+    Compute, MigrationPhase, MigrationState, MigrationView, PdbView, Picture, PodKind, PodView,
+    Strategy, VmiPhase, VmiView,
 };
 
 /// Everything about one VM that a verdict needs.
@@ -31,8 +32,8 @@ pub struct Case<'a> {
 pub struct Frame<'a> {
     /// Our node.
     pub node: &'a str,
-    /// Eviction strategy of VMIs that have none.
-    pub strategy: Strategy,
+    /// Eviction strategy of VMIs that have none; `None` where the KubeVirt object cannot be seen.
+    pub strategy: Option<Strategy>,
     /// Guests may be shut down: `Ok`, or why not.
     pub consent: Result<(), Consentless>,
     /// Budgets, where they can be read.
@@ -128,21 +129,21 @@ fn with_vmi(case: &Case<'_>, vmi: &VmiView, frame: &Frame<'_>) -> Verdict {
             Wait::LeftOver
         });
     }
-    let strategy = vmi.strategy.unwrap_or(frame.strategy);
-    if vmi.mark.is_some() {
-        return Verdict::Wait(if strategy == Strategy::External {
-            Wait::External
-        } else {
-            progress(case, vmi)
-        });
-    }
-    let unfinished = case.migrations.iter().any(|m| !m.is_final());
-    if unfinished
+    let strategy = vmi.strategy.or(frame.strategy);
+    let moving = case.migrations.iter().any(|m| !m.is_final())
         || vmi
             .migration
             .as_ref()
-            .is_some_and(super::world::MigrationState::is_running)
-    {
+            .is_some_and(MigrationState::is_running);
+    // KubeVirt's controllers pass over a mark on a VM that cannot or should not migrate.
+    let passed_over = vmi.live_migratable == Some(false) || strategy == Some(Strategy::None);
+    if vmi.mark.is_some() && strategy == Some(Strategy::External) {
+        return Verdict::Wait(Wait::External);
+    }
+    if vmi.mark.is_some() && (moving || !passed_over) {
+        return Verdict::Wait(progress(case, vmi));
+    }
+    if moving {
         let how_far = progress(case, vmi);
         let no_sign = matches!(how_far, Wait::Marked | Wait::MarkedByOthers);
         return Verdict::Wait(if no_sign {
@@ -154,6 +155,9 @@ fn with_vmi(case: &Case<'_>, vmi: &VmiView, frame: &Frame<'_>) -> Verdict {
     if let Some(waits) = unmarked_after_acceptance(case, frame) {
         return waits;
     }
+    let Some(strategy) = strategy else {
+        return asked(case, frame);
+    };
     let lane = match (strategy, vmi.live_migratable) {
         (Strategy::None, _) => Lane::Shutdown,
         (Strategy::External, _) => Lane::External,
@@ -222,7 +226,7 @@ fn progress(case: &Case<'_>, vmi: &VmiView) -> Wait {
                 to: to(&m.migration.uid),
             },
         },
-        None if state.is_some_and(super::world::MigrationState::is_running) => Wait::Migrating {
+        None if state.is_some_and(MigrationState::is_running) => Wait::Migrating {
             to: state.map(|s| s.target_node.clone()).unwrap_or_default(),
         },
         None if failed > 0 => Wait::Backoff { failed, why },
@@ -237,6 +241,10 @@ fn progress(case: &Case<'_>, vmi: &VmiView) -> Wait {
 fn base_tier(case: &Case<'_>, pod: &PodView, frame: &Frame<'_>) -> Verdict {
     if is_inbound(pod, frame.node) {
         return Verdict::Wait(arriving(pod));
+    }
+    if pod.compute == Compute::Waiting && young(case, frame) {
+        // Whether it can migrate is not known to KubeVirt before its guest runs.
+        return Verdict::Wait(Wait::Starting);
     }
     asked(case, frame)
 }
@@ -263,6 +271,8 @@ fn asked(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
     match &track.class {
         // Asked after an eviction was accepted, these say that its mark is gone: it is sent again.
         Some(Answer::Marked) => lane_or_pause(case, Lane::Migrate, frame),
+        // Without consent it is asked again now and then: a VM that was starting may migrate by now.
+        Some(Answer::Granted) if frame.consent.is_err() && old_news(track, frame) => Verdict::Ask,
         Some(Answer::Granted) => lane_or_pause(case, Lane::Shutdown, frame),
         None if track.accepted.is_some() => marked_unseen(case, frame),
         Some(Answer::InProgress) => marked_unseen(case, frame),
@@ -273,6 +283,12 @@ fn asked(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
             None => Verdict::Ask,
         },
     }
+}
+
+/// The last answer is so old that it may have changed.
+fn old_news(track: &Track, frame: &Frame<'_>) -> bool {
+    let at = track.last.as_ref().map(|(_, at)| *at);
+    at.is_none_or(|at| frame.now.since(at) >= frame.timing.refused_most)
 }
 
 /// Marked, as far as the answers tell. Asked again only when the pod no longer says so, or after a long silence.

@@ -47,13 +47,14 @@ pub fn count(
     timing: &Timing,
     now: Mono,
 ) -> Slots {
+    let strategy = picture.kubevirt.seen().map(|k| k.strategy);
     let kubevirt = picture.kubevirt.seen().cloned().unwrap_or_default();
     let (node_limit, cluster_limit) = (kubevirt.per_node.max(1), kubevirt.per_cluster.max(1));
     match (picture.vmis.seen(), picture.migrations.seen()) {
         (Some(vmis), Some(migrations)) => {
             let (active, ours) = active(migrations, vmis, &kubevirt, node);
             let reserved = reserved(
-                vmis, migrations, &active, tracks, &kubevirt, node, timing, now,
+                vmis, migrations, &active, tracks, strategy, node, timing, now,
             );
             let cluster = u32::try_from(active.len()).unwrap_or(u32::MAX);
             Slots {
@@ -116,7 +117,7 @@ fn reserved(
     migrations: &[MigrationView],
     active: &BTreeSet<VmName>,
     tracks: &BTreeMap<String, Track>,
-    kubevirt: &KubeVirtView,
+    strategy: Option<Strategy>,
     node: &str,
     timing: &Timing,
     now: Mono,
@@ -139,8 +140,13 @@ fn reserved(
     let wants = |v: &&VmiView| {
         let vm = v.vm();
         let coming = v.mark.is_some() || asked.contains(&vm) || queued.contains(&vm);
-        let moves = v.strategy.unwrap_or(kubevirt.strategy) != Strategy::External
-            && v.live_migratable != Some(false);
+        let moves = match v.strategy.or(strategy) {
+            Some(Strategy::External) => false,
+            Some(Strategy::None) => queued.contains(&vm),
+            Some(Strategy::LiveMigrate | Strategy::LiveMigrateIfPossible) | None => {
+                v.live_migratable != Some(false)
+            }
+        };
         v.node == node
             && !v.is_final()
             && !v.deleting

@@ -3,6 +3,7 @@
 use super::Machine;
 use super::pending::Pending;
 use crate::drain::action::Action;
+use crate::drain::answer::Answer;
 use crate::drain::judge::{Frame, left_here, verdict};
 use crate::drain::pacing::{self, Slots};
 use crate::drain::phase::Phase;
@@ -62,7 +63,10 @@ impl Machine {
         }
         let due = self.show_all(now);
         if cordoned {
-            self.send(due, now);
+            if self.send(due, now) {
+                // What was sent takes slots: the others' places in the queue have changed.
+                self.show_all(now);
+            }
             self.maybe_confirm(now);
         }
         self.persist();
@@ -110,11 +114,7 @@ impl Machine {
             now,
         );
         let slots = self.join_the_queue(slots, now);
-        let strategy = self
-            .picture
-            .kubevirt
-            .seen()
-            .map_or(crate::drain::world::Strategy::None, |k| k.strategy);
+        let strategy = self.picture.kubevirt.seen().map(|k| k.strategy);
         let pdbs = self.picture.pdbs.seen().cloned().unwrap_or_default();
         let timing = self.policy.timing;
         let node = self.policy.node_name.clone();
@@ -175,7 +175,8 @@ impl Machine {
         slots
     }
 
-    fn send(&mut self, due: Due, now: Mono) {
+    /// Sends what the slots allow; true when anything was sent.
+    fn send(&mut self, due: Due, now: Mono) -> bool {
         let mut room = POSTS_IN_FLIGHT.saturating_sub(self.posts_in_flight());
         let free = match self.policy.pacing {
             Pacing::All => usize::MAX,
@@ -202,7 +203,9 @@ impl Machine {
             room -= 1;
             batch.push((key, dry, track.pod.clone()));
         }
+        let any = !batch.is_empty();
         self.post(batch, now);
+        any
     }
 
     fn post(&mut self, batch: Vec<(String, bool, ObjectRef)>, now: Mono) {
@@ -253,6 +256,9 @@ impl Machine {
             times.push((accepted + timing.ask_again, "mark vanished"));
             times.push((accepted + timing.slot_patience, "slot patience"));
         }
+        if let Some((_, at)) = track.last {
+            times.push((at + timing.slot_patience, "long silence"));
+        }
         match verdict {
             Verdict::Wait(Wait::VmiUnseen) => {
                 times.push((track.first_seen + timing.retry_first, "VMI unseen"));
@@ -267,11 +273,14 @@ impl Machine {
                         .map(|at| (at + timing.linger, "old pod lingers")),
                 );
             }
+            Verdict::Blocked(_) => {
+                let last = track.last.as_ref().map(|(_, at)| *at);
+                times.extend(last.map(|at| (at + timing.refused_most, "consent or not")));
+            }
             Verdict::Wait(_)
             | Verdict::Ignore(_)
             | Verdict::Evict(_)
             | Verdict::Ask
-            | Verdict::Blocked(_)
             | Verdict::Gone => {}
         }
         for (when, why) in times {
@@ -314,7 +323,10 @@ impl Machine {
         let moved = track
             .moved_since
             .is_some_and(|at| now.since(at) >= self.policy.timing.linger);
-        moved && !unfinished && track.moved_to.is_some() && self.picture.migrations.seen().is_some()
+        // A left-over from before this process is known by KubeVirt's word that the VM is not active in it.
+        let not_active = matches!(track.last, Some((Answer::NotTheActivePod, _)));
+        let known = track.moved_to.is_some() || not_active;
+        moved && known && !unfinished && self.picture.migrations.seen().is_some()
     }
 }
 

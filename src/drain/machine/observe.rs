@@ -1,6 +1,7 @@
 //! Takes the newest picture in and keeps the memory of each VM in step with it.
 
 use super::Machine;
+use super::cordon::version;
 use crate::drain::action::Fault;
 use crate::drain::answer::Reply;
 use crate::drain::answer::judge;
@@ -20,7 +21,11 @@ impl Machine {
         if !(self.phase.is_draining() || self.phase == Phase::Cancelling) {
             return;
         }
-        self.picture = picture;
+        let before = std::mem::replace(&mut self.picture, picture);
+        // Of the Node the newest version counts, whichever picture brought it.
+        if node_version(&before) > node_version(&self.picture) {
+            self.picture.node = before.node;
+        }
         self.update_tracks(now);
         self.watch_cordon(now);
     }
@@ -68,10 +73,11 @@ impl Machine {
             let vmi = vmis
                 .as_ref()
                 .map(|v| v.iter().any(|v| is_of(v, track) && v.node == node));
-            if track.seen_here && vmi == Some(false) {
-                track.moved_since.get_or_insert(now);
-            } else if vmi == Some(true) {
+            let moving = migrations.iter().any(|m| m.vm == track.vm && !m.is_final());
+            if vmi == Some(true) || moving {
                 track.moved_since = None;
+            } else if vmi == Some(false) {
+                track.moved_since.get_or_insert(now);
             }
         }
         if self.picture.pods.seen().is_some() {
@@ -281,6 +287,10 @@ impl Machine {
         found.sort_by_key(|m| (m.created, !m.is_final(), m.migration.name.clone()));
         found
     }
+}
+
+fn node_version(picture: &Picture) -> Option<u64> {
+    picture.node.seen().map(version)
 }
 
 /// Key of a VMI whose pod was not seen yet.

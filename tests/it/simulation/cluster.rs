@@ -100,7 +100,6 @@ pub(super) struct Vmim {
     pub(super) aborted: bool,
     pub(super) flipped: bool,
     pub(super) hidden: bool,
-    pub(super) ends: u64,
 }
 
 impl Vmim {
@@ -154,7 +153,7 @@ impl Cluster {
             plan,
         };
         for vm in cluster.plan.vms.clone() {
-            cluster.add(vm);
+            cluster.add(&vm);
         }
         for (from, span) in cluster.plan.foreign_slots.clone() {
             cluster.foreign(from, span);
@@ -181,7 +180,7 @@ impl Cluster {
         self.node_version = self.version;
     }
 
-    fn add(&mut self, plan: VmPlan) {
+    fn add(&mut self, plan: &VmPlan) {
         let uid = self.serial("vmi");
         let at = self.vms.len();
         let inbound = plan.inbound.is_some();
@@ -244,7 +243,6 @@ impl Cluster {
             aborted: false,
             flipped: false,
             hidden: from > 0,
-            ends: from + span,
         });
         let at = self.vmims.len() - 1;
         self.want(from + span, Tick::Succeeded(at));
@@ -318,7 +316,6 @@ impl Cluster {
             aborted: false,
             flipped: false,
             hidden: false,
-            ends: u64::MAX,
         });
         self.vms[vm].last_migration = Some(self.vmims.len() - 1);
         self.touch();

@@ -62,7 +62,10 @@ fn no_seed_breaks_a_rule() {
         }
     }
     if let Some((seed, broken)) = failed.first() {
-        let others: Vec<_> = failed.iter().map(|(s, b)| format!("seed {s}: {b}")).collect();
+        let others: Vec<_> = failed
+            .iter()
+            .map(|(s, b)| format!("seed {s}: {b}"))
+            .collect();
         panic!("{}\n{}", others.join("\n"), report(*seed, broken));
     }
 }

@@ -32,7 +32,8 @@ enum Event {
     Order(Order),
     Restart,
     Signal,
-    HostOff,
+    /// The host goes off, for the shutdown that was announced then.
+    HostOff(u64),
 }
 
 /// A run.
@@ -171,9 +172,8 @@ impl Run {
             Event::Order(order) => self.order(order),
             Event::Restart => self.start_agent(),
             Event::Signal => self.signal(),
-            Event::HostOff => {
-                self.note(|| "the host is off".into());
-                self.host_off = self.host.pending;
+            Event::HostOff(since) => {
+                self.host_off = self.host.pending && self.host.since == since;
                 Ok(())
             }
         }
@@ -251,7 +251,7 @@ impl Run {
             self.host.pending = true;
             self.host.since = self.now;
             let off = if self.host.held { self.plan.limit } else { 0 };
-            self.at(self.now + off, Event::HostOff);
+            self.at(self.now + off, Event::HostOff(self.now));
         }
         self.watcher.announced();
         self.tell_shutdown()
@@ -267,9 +267,12 @@ impl Run {
     }
 
     fn input(&mut self, input: Input) -> Result<(), Broken> {
-        self.note(|| match &input {
-            Input::Picture(p) => format!("-> picture {}", picture_line(p)),
-            other => format!("-> {other:?}"),
+        self.note(|| {
+            if let Input::Picture(picture) = &input {
+                format!("-> picture {}", picture_line(picture))
+            } else {
+                format!("-> {input:?}")
+            }
         });
         if let Some(machine) = &mut self.machine {
             machine.handle(input, Mono(self.now));
@@ -300,7 +303,16 @@ impl Run {
             Action::Persist(record) => self.store = Some(*record),
             Action::ForgetRecord => self.store = None,
             Action::Answer(..) | Action::Tell(_) => {}
-            effect => self.send(effect),
+            Action::ReadNode(_)
+            | Action::Cordon { .. }
+            | Action::Uncordon { .. }
+            | Action::Evict { .. }
+            | Action::Confirm(_)
+            | Action::CancelEvacuation { .. }
+            | Action::DeleteMigration { .. }
+            | Action::Release(_)
+            | Action::TakeHold(_)
+            | Action::AskLogind { .. } => self.send(action),
         }
     }
 
@@ -400,7 +412,8 @@ impl Run {
             Action::Release(_) => {
                 self.host.held = false;
                 if self.host.pending {
-                    self.at(self.now + 200, Event::HostOff);
+                    let since = self.host.since;
+                    self.at(self.now + 200, Event::HostOff(since));
                 }
                 Outcome::Hold(Ok(self.host.view()))
             }
@@ -545,6 +558,14 @@ fn failure(action: &Action, text: &str) -> Outcome {
         Action::Confirm(_) => Outcome::Fresh(Err(fault)),
         Action::Release(_) | Action::TakeHold(_) => Outcome::Hold(Err(text.into())),
         Action::AskLogind { .. } => Outcome::Logind(LogindAnswer::Failed(text.into())),
-        _ => Outcome::Reply(Err(fault)),
+        Action::Evict { .. }
+        | Action::CancelEvacuation { .. }
+        | Action::DeleteMigration { .. }
+        | Action::Watch
+        | Action::Unwatch
+        | Action::Persist(_)
+        | Action::ForgetRecord
+        | Action::Answer(..)
+        | Action::Tell(_) => Outcome::Reply(Err(fault)),
     }
 }

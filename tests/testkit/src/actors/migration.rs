@@ -132,7 +132,11 @@ impl Handler {
             Outcome::Fail(reason) if self.copied_for(vmi, time.min(limit)) => Some((reason, false)),
             Outcome::Stuck if self.copied_for(vmi, limit) => aborted(),
             _ if time > limit && self.copied_for(vmi, limit) => aborted(),
-            _ => None,
+            Outcome::Ok
+            | Outcome::Fail(_)
+            | Outcome::Stuck
+            | Outcome::Unschedulable(_)
+            | Outcome::Pending => None,
         }
     }
 
@@ -171,7 +175,7 @@ impl Handler {
                 .due(&format!("prepare/{vmim}"), self.pace.prepare)
             {
                 launcher.receiving = true;
-                self.prepare(write);
+                Self::prepare(write);
             }
             return;
         }
@@ -223,7 +227,7 @@ impl Handler {
         self.timers.due(&format!("detect/{vmim}"), self.pace.detect)
     }
 
-    fn prepare(&self, write: &mut Write) {
+    fn prepare(write: &mut Write) {
         let state = &mut write.vmi["status"]["migrationState"];
         state["targetNodeAddress"] = json!("10.0.0.1");
         state["targetDirectMigrationNodePorts"] = json!({"49152": 0});

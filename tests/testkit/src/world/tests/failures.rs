@@ -228,7 +228,7 @@ async fn two_unplaceable_vms_stall_the_node() {
             .server
             .store
             .update(kind::NODES, "", node, |node| {
-                node["spec"]["unschedulable"] = json!(false)
+                node["spec"]["unschedulable"] = json!(false);
             });
     }
     bench
@@ -291,7 +291,7 @@ async fn a_dead_virt_handler_breaks_the_copy() {
     evict_v0(&bench).await;
     bench
         .until(10.0, "copying", |bench| {
-            text(&bench.vmi("v0"), "status.migrationState.startTimestamp") != ""
+            !text(&bench.vmi("v0"), "status.migrationState.startTimestamp").is_empty()
         })
         .await;
     bench.sleep(1.0).await;

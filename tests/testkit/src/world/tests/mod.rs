@@ -56,7 +56,7 @@ impl Bench {
             .server
             .store
             .update(kind::NODES, "", node, |node| {
-                node["spec"]["unschedulable"] = json!(true)
+                node["spec"]["unschedulable"] = json!(true);
             });
     }
 
@@ -146,7 +146,7 @@ impl Bench {
             .unwrap()
             .iter()
             .filter(|change| interesting(&change.resource))
-            .map(|change| line(change))
+            .map(line)
             .collect()
     }
 

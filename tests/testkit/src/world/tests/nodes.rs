@@ -165,7 +165,7 @@ async fn an_inbound_vm_arrives_and_goes_on() {
         .unwrap();
     bench
         .until(10.0, "copying", |bench| {
-            text(&bench.vmi("v0"), "status.migrationState.startTimestamp") != ""
+            !text(&bench.vmi("v0"), "status.migrationState.startTimestamp").is_empty()
         })
         .await;
     bench.cordon("n1");
@@ -213,7 +213,7 @@ async fn virt_api_down_in_mid_copy() {
     bench.evict(&bench.pod_of("v0", "n1").unwrap()).await;
     bench
         .until(10.0, "copying", |bench| {
-            text(&bench.vmi("v0"), "status.migrationState.startTimestamp") != ""
+            !text(&bench.vmi("v0"), "status.migrationState.startTimestamp").is_empty()
         })
         .await;
     bench.cluster.world.virt_api.down(Duration::from_secs(60));

@@ -151,7 +151,7 @@ async fn a_pod_deleted_while_its_vm_migrates() {
     bench.evict(&pod).await;
     bench
         .until(20.0, "copying", |bench| {
-            text(&bench.vmi("v0"), "status.migrationState.startTimestamp") != ""
+            !text(&bench.vmi("v0"), "status.migrationState.startTimestamp").is_empty()
         })
         .await;
     bench
