@@ -181,6 +181,14 @@ fn refusals_name_the_line() {
             "story.toml:7: there is no vm `web` at that time",
         ),
         (
+            after("[agent]\ndrain.speed = 3\n"),
+            "story.toml:6: [agent]: unknown field `speed`",
+        ),
+        (
+            after("[[at]]\ndo = \"api.hang\"\nresource = \"cats\"\n"),
+            "story.toml:7: api.hang: the API server has no `cats`",
+        ),
+        (
             after("[[expect]]\nweather = \"fine\"\n"),
             "story.toml:7: unknown field `weather`",
         ),

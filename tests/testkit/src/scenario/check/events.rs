@@ -10,6 +10,7 @@ use super::super::event::{Do, Event};
 use super::super::problem::{Problem, Source};
 use super::names::Names;
 use super::one_rule;
+use crate::api::kinds::by_plural;
 
 const VERBS: [&str; 7] = [
     "get", "list", "watch", "create", "update", "patch", "delete",
@@ -171,12 +172,23 @@ impl Walk<'_> {
             return self.fail(event, format!("{} is not an HTTP status", answer.status));
         }
         self.limits(event, answer.times, answer.verb.as_deref())?;
+        self.resource(event, answer.resource.as_deref())?;
         self.later(event, answer.until.map(|until| until.0))
     }
 
     fn trouble(&self, event: &Event, trouble: &Trouble) -> Result<(), Problem> {
         self.limits(event, trouble.times, trouble.verb.as_deref())?;
+        self.resource(event, trouble.resource.as_deref())?;
         self.later(event, trouble.until.map(|until| until.0))
+    }
+
+    fn resource(&self, event: &Event, resource: Option<&str>) -> Result<(), Problem> {
+        match resource {
+            Some(resource) if by_plural(resource).is_none() => {
+                self.fail(event, format!("the API server has no `{resource}`"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn limits(&self, event: &Event, times: Option<u32>, verb: Option<&str>) -> Result<(), Problem> {

@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod ending;
 pub mod judge;
 mod live;
+pub mod many;
 mod model;
 pub mod observer;
 pub mod others;
