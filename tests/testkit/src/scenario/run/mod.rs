@@ -8,9 +8,12 @@
 //! ```
 
 mod binary;
+pub mod changes;
 pub mod cluster;
+pub mod ending;
 pub mod judge;
 mod live;
+pub mod many;
 mod model;
 pub mod observer;
 pub mod others;
@@ -28,9 +31,9 @@ use std::time::Duration;
 use vmdrain_agent::config::Settings;
 use vmdrain_agent::drain::policy::Consent;
 
+pub use ending::Ending;
 pub use judge::Judgement;
 pub use live::Live;
-pub use player::Ending;
 pub use rules::Breach;
 pub use tracker::Miss;
 pub use verdict::Verdict;

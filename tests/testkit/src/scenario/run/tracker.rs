@@ -163,7 +163,7 @@ impl Track {
             When::At(at) if scene.now + slack.at(at) >= at => self.once(scene, at + slack.at(at)),
             When::By(by) => self.once(scene, by + slack.at(by)),
             When::NeverBefore(before) => {
-                self.not_before(scene, before.saturating_sub(slack.at(before)))
+                self.not_before(scene, before.saturating_sub(slack.at(before)));
             }
             When::Always => {
                 if let Err(why) = judge(&self.expect.what, scene) {
