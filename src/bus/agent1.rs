@@ -157,8 +157,12 @@ impl Agent1 {
     }
 
     /// What would happen to every VM now; not in this version.
+    #[expect(
+        clippy::unused_self,
+        reason = "a method of an interface has a receiver"
+    )]
     #[zbus(out_args("json"))]
-    async fn get_plan(&self) -> Result<String, BusError> {
+    fn get_plan(&self) -> Result<String, BusError> {
         Err(BusError::not_yet("there is no plan in this version"))
     }
 
@@ -211,6 +215,10 @@ impl Agent1 {
     }
 
     /// Version of the agent.
+    #[expect(
+        clippy::unused_self,
+        reason = "a property of an interface has a receiver"
+    )]
     #[zbus(property(emits_changed_signal = "const"))]
     fn version(&self) -> String {
         env!("CARGO_PKG_VERSION").to_owned()

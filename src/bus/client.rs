@@ -38,9 +38,11 @@ impl From<CallError> for ClientError {
         match e.name.as_str() {
             REFUSED => Self::Refused(e.text),
             "org.freedesktop.DBus.Error.AccessDenied" => Self::Denied(e.text),
+            "org.freedesktop.DBus.Error.ServiceUnknown"
+            | "org.freedesktop.DBus.Error.NameHasNoOwner" => {
+                Self::Unreachable("no vmdrain-agent is on the bus".to_owned())
+            }
             ""
-            | "org.freedesktop.DBus.Error.ServiceUnknown"
-            | "org.freedesktop.DBus.Error.NameHasNoOwner"
             | "org.freedesktop.DBus.Error.NoReply"
             | "org.freedesktop.DBus.Error.Disconnected" => {
                 Self::Unreachable(e.text.trim_end_matches('.').to_owned())

@@ -171,7 +171,7 @@ mod tests {
         assert!(newest.facts().changed_since(&first).is_empty());
         newest.take_in(&draining(100.0, None), Mono(12_000));
         let changed = newest.facts().changed_since(&first);
-        assert_eq!(changed.keys().copied().collect::<Vec<_>>(), ["Deadline"]);
+        assert!(changed.len() == 1 && changed.contains_key("Deadline"));
         newest.take_in(&draining(90.0, Some(3)), Mono(13_000));
         assert_eq!(newest.facts().deadline, 0);
         assert_eq!(newest.facts().finished, Some(("d".into(), 3)));

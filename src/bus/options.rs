@@ -20,7 +20,7 @@ pub fn trigger_from(options: &Options) -> Result<Trigger, BusError> {
     for (key, value) in options {
         match key.as_str() {
             "then" => trigger.then = Some(word(key, value)?),
-            "reason" => trigger.reason = text(key, value)?.to_owned(),
+            "reason" => text(key, value)?.clone_into(&mut trigger.reason),
             "deadline" => trigger.deadline = Some(span(key, value)?),
             "on_deadline" => trigger.on_deadline = Some(word(key, value)?),
             "allow_guest_shutdown" => trigger.allow_guest_shutdown = flag(key, value)?,

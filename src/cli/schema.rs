@@ -126,8 +126,10 @@ fn value(status: &Status) -> Value {
 
 #[test]
 fn what_is_printed_fits_the_schema() {
-    let mut idle = Status::default();
-    idle.state = "idle".into();
+    let idle = Status {
+        state: "idle".into(),
+        ..Status::default()
+    };
     for status in [idle, full()] {
         assert_eq!(
             check(&schema(), &schema(), &value(&status), "status"),

@@ -20,7 +20,9 @@ pub struct Timing {
     /// Silence (no event, no bookmark) after which the watch on the pods is opened anew.
     #[serde(with = "seconds")]
     pub pods_silence: Duration,
-    /// The same for the other watches. Real servers send a bookmark about every minute.
+    /// The same for the other watches. Longer than the minute after which servers send a bookmark,
+    /// so that a healthy watch costs nothing; a dead one is usually found sooner, because the first
+    /// watch that is found dead has all others opened again.
     #[serde(with = "seconds")]
     pub silence: Duration,
     /// Time limit of one list page, and of the opening of a watch.
@@ -78,7 +80,7 @@ impl Default for Timing {
         Self {
             watch: s(290),
             pods_silence: s(30),
-            silence: s(55),
+            silence: s(70),
             request: s(10),
             retry_first: Duration::from_millis(200),
             retry_most: s(5),
@@ -93,7 +95,7 @@ impl Default for Timing {
             rebuild: s(10),
             connect: s(5),
             write: s(15),
-            read: s(75),
+            read: s(90),
             page: 250,
         }
     }

@@ -6,6 +6,7 @@ use super::raw::{self, Raw};
 use super::settings::Settings;
 use super::sources::{Layer, Sources};
 use ::config::{Config, File, FileFormat};
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +90,8 @@ fn merge(layers: &[Layer], raws: &[Raw]) -> Result<Settings, String> {
             continue;
         }
         for (key, value) in &raw.values {
-            let value = config_value(value, &raw.origin);
+            let value =
+                ::config::Value::deserialize(value.clone()).map_err(|why| why.to_string())?;
             builder = builder
                 .set_override(key, value)
                 .map_err(|why| why.to_string())?;
@@ -103,19 +105,6 @@ fn merge(layers: &[Layer], raws: &[Raw]) -> Result<Settings, String> {
     // The core knows this one under its own name; there is one key for it.
     settings.timing.core.request = settings.cluster.request_timeout;
     Ok(settings)
-}
-
-/// A value of the environment or the command line: text, or what the key's type made of it.
-fn config_value(value: &Value, origin: &str) -> ::config::Value {
-    let origin = Some(origin.to_owned());
-    match value {
-        Value::Bool(it) => ::config::Value::new(origin.as_ref(), *it),
-        Value::Number(it) if it.is_i64() => {
-            ::config::Value::new(origin.as_ref(), it.as_i64().unwrap_or_default())
-        }
-        Value::String(it) => ::config::Value::new(origin.as_ref(), it.clone()),
-        other => ::config::Value::new(origin.as_ref(), other.to_string()),
-    }
 }
 
 fn files(layers: &[Layer]) -> Vec<String> {

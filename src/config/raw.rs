@@ -61,9 +61,10 @@ fn parse(name: &str, text: &str) -> Result<BTreeMap<String, Value>, Problem> {
     let table = File::from_str(text, FileFormat::Toml)
         .collect()
         .map_err(|why| {
-            let what = match why {
-                CrateError::FileParse { cause, .. } => cause.to_string(),
-                other => other.to_string(),
+            let what = if let CrateError::FileParse { cause, .. } = &why {
+                cause.to_string()
+            } else {
+                why.to_string()
             };
             problem(name, "", &format!("is not TOML: {}", what.trim_end()))
         })?;

@@ -63,7 +63,7 @@ pub enum Scope {
 }
 
 /// `[drain]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Drain {
     /// When migrating VMs are evicted.
@@ -80,23 +80,6 @@ pub struct Drain {
     pub allow_guest_shutdown: Consent,
     /// Answer to somebody else's uncordon in mid-drain.
     pub on_foreign_uncordon: OnForeignUncordon,
-    /// How long an API server that does not answer is waited for.
-    #[serde(with = "span")]
-    pub api_unreachable_timeout: Duration,
-}
-
-impl Default for Drain {
-    fn default() -> Self {
-        Self {
-            pacing: Pacing::default(),
-            scope: Scope::default(),
-            deadline: None,
-            on_deadline: OnDeadline::default(),
-            allow_guest_shutdown: Consent::default(),
-            on_foreign_uncordon: OnForeignUncordon::default(),
-            api_unreachable_timeout: Duration::from_secs(120),
-        }
-    }
 }
 
 /// What a drain does with a VM.

@@ -23,113 +23,114 @@ fn write(root: &Path, at: &str, toml: &str) {
     fs::write(path, toml).expect("file");
 }
 
+/// A line of a file, the key in the complaint, words that must be in it.
+const MISTAKES: &[(&str, &str, &str)] = &[
+    (
+        "drain.deadlin = '5m'",
+        "drain.deadlin",
+        "did you mean drain.deadline",
+    ),
+    (
+        "budget.request_timeout = '5s'",
+        "budget.request_timeout",
+        "did you mean cluster.request_timeout",
+    ),
+    (
+        "drian.pacing = 'all'",
+        "drian.pacing",
+        "did you mean drain.pacing",
+    ),
+    ("drain.x = 1", "drain.x", "config show"),
+    ("xyz.q = 1", "xyz.q", "unknown key"),
+    ("[nonsense]", "nonsense", "unknown key"),
+    ("drain.pacing = 5", "drain.pacing", "integer `5`"),
+    ("drain.pacing = 'fast'", "drain.pacing", "`slots` or `all`"),
+    (
+        "cluster.node_name = true",
+        "cluster.node_name",
+        "boolean `true`",
+    ),
+    (
+        "cluster.node_name = ['n1']",
+        "cluster.node_name",
+        "sequence",
+    ),
+    (
+        "drain.deadline = 'soon'",
+        "drain.deadline",
+        "'soon' is not a duration",
+    ),
+    (
+        "drain.deadline = false",
+        "drain.deadline",
+        "a duration such as 30m",
+    ),
+    ("drain.deadline = -1", "drain.deadline", "negative"),
+    ("drain.deadline = 0", "drain.deadline", "zero"),
+    (
+        "budget.margin = '5 parsecs'",
+        "budget.margin",
+        "is not a duration",
+    ),
+    (
+        "budget.migration_rate = '1Gi'",
+        "budget.migration_rate",
+        "1Gi/s",
+    ),
+    (
+        "budget.migration_rate = '0Gi/s'",
+        "budget.migration_rate",
+        "zero",
+    ),
+    (
+        "budget.migration_rate = 5",
+        "budget.migration_rate",
+        "integer `5`",
+    ),
+    (
+        "cluster.request_timeout = '0s'",
+        "cluster.request_timeout",
+        "zero",
+    ),
+    (
+        "cluster.kubeconfig = 'here'",
+        "cluster.kubeconfig",
+        "absolute path",
+    ),
+    (
+        "cluster.node_name = 'N_1'",
+        "cluster.node_name",
+        "not the name of a Node",
+    ),
+    ("host.state_dir = 'state'", "host.state_dir", "absolute"),
+    ("log.level = 'loud'", "log.level", "'loud'"),
+    ("timing.linger = 'x'", "timing.linger", "duration"),
+    (
+        "timing.lingr = '1s'",
+        "timing.lingr",
+        "did you mean timing.linger",
+    ),
+    (
+        "timing.retry_first = '1m'",
+        "timing.retry_first",
+        "timing.retry_most",
+    ),
+    (
+        "timing.request = '1s'",
+        "timing.request",
+        "cluster.request_timeout",
+    ),
+    ("drain = 5", "drain", "section, not a value"),
+    (
+        "drain.deadline.most = '1m'",
+        "drain.deadline.most",
+        "drain.deadline is a value",
+    ),
+];
+
 #[test]
 fn every_mistake_names_the_file_and_the_key() {
-    // (file, key in the message, words that must be in it)
-    let table = [
-        (
-            "drain.deadlin = '5m'",
-            "drain.deadlin",
-            "did you mean drain.deadline",
-        ),
-        (
-            "budget.request_timeout = '5s'",
-            "budget.request_timeout",
-            "did you mean cluster.request_timeout",
-        ),
-        (
-            "drian.pacing = 'all'",
-            "drian.pacing",
-            "did you mean drain.pacing",
-        ),
-        ("drain.x = 1", "drain.x", "config show"),
-        ("xyz.q = 1", "xyz.q", "unknown key"),
-        ("[nonsense]", "nonsense", "unknown key"),
-        ("drain.pacing = 5", "drain.pacing", "integer `5`"),
-        ("drain.pacing = 'fast'", "drain.pacing", "`slots` or `all`"),
-        (
-            "cluster.node_name = true",
-            "cluster.node_name",
-            "boolean `true`",
-        ),
-        (
-            "cluster.node_name = ['n1']",
-            "cluster.node_name",
-            "sequence",
-        ),
-        (
-            "drain.deadline = 'soon'",
-            "drain.deadline",
-            "'soon' is not a duration",
-        ),
-        (
-            "drain.deadline = false",
-            "drain.deadline",
-            "a duration such as 30m",
-        ),
-        ("drain.deadline = -1", "drain.deadline", "negative"),
-        ("drain.deadline = 0", "drain.deadline", "zero"),
-        (
-            "budget.margin = '5 parsecs'",
-            "budget.margin",
-            "is not a duration",
-        ),
-        (
-            "budget.migration_rate = '1Gi'",
-            "budget.migration_rate",
-            "1Gi/s",
-        ),
-        (
-            "budget.migration_rate = '0Gi/s'",
-            "budget.migration_rate",
-            "zero",
-        ),
-        (
-            "budget.migration_rate = 5",
-            "budget.migration_rate",
-            "integer `5`",
-        ),
-        (
-            "cluster.request_timeout = '0s'",
-            "cluster.request_timeout",
-            "zero",
-        ),
-        (
-            "cluster.kubeconfig = 'here'",
-            "cluster.kubeconfig",
-            "absolute path",
-        ),
-        (
-            "cluster.node_name = 'N_1'",
-            "cluster.node_name",
-            "not the name of a Node",
-        ),
-        ("host.state_dir = 'state'", "host.state_dir", "absolute"),
-        ("log.level = 'loud'", "log.level", "'loud'"),
-        ("timing.linger = 'x'", "timing.linger", "duration"),
-        (
-            "timing.lingr = '1s'",
-            "timing.lingr",
-            "did you mean timing.linger",
-        ),
-        (
-            "timing.retry_first = '1m'",
-            "timing.retry_first",
-            "timing.retry_most",
-        ),
-        (
-            "timing.request = '1s'",
-            "timing.request",
-            "cluster.request_timeout",
-        ),
-        ("drain = 5", "drain", "section, not a value"),
-        (
-            "drain.deadline.most = '1m'",
-            "drain.deadline.most",
-            "drain.deadline is a value",
-        ),
-    ];
-    for (toml, key, words) in table {
+    for (toml, key, words) in MISTAKES {
         let said = complaint(toml);
         assert!(
             said.starts_with(&format!("the.toml: {key}: ")),
@@ -149,6 +150,10 @@ fn what_is_planned_is_refused_with_not_yet() {
         ("policy.default = 'shutdown'", "policy.default"),
         ("drain.skip = []", "drain.skip"),
         ("drain.max_attempts = 3", "drain.max_attempts"),
+        (
+            "drain.api_unreachable_timeout = '1m'",
+            "drain.api_unreachable_timeout",
+        ),
         ("drain.allow_empty_dir = true", "drain.allow_empty_dir"),
         ("host.wall = true", "host.wall"),
         ("gates.hook_timeout = '5s'", "gates.hook_timeout"),

@@ -6,13 +6,15 @@ use std::time::Duration;
 /// [`crate::drain::policy::seconds::parse`].
 pub fn span_text(span: Duration) -> String {
     let millis = span.as_millis();
-    if span.subsec_nanos() % 1_000_000 != 0 || (millis % 1000 != 0 && millis > 10_000) {
+    if !span.subsec_nanos().is_multiple_of(1_000_000)
+        || (!millis.is_multiple_of(1000) && millis > 10_000)
+    {
         return format!("{}s", span.as_secs_f64());
     }
     if millis == 0 {
         return "0s".into();
     }
-    if millis % 1000 != 0 {
+    if !millis.is_multiple_of(1000) {
         return format!("{millis}ms");
     }
     let seconds = span.as_secs();
@@ -24,7 +26,8 @@ pub fn span_text(span: Duration) -> String {
             _ => seconds % 60,
         };
         if count > 0 {
-            text.push_str(&format!("{count}{unit}"));
+            text.push_str(&count.to_string());
+            text.push_str(unit);
         }
     }
     text
@@ -74,7 +77,7 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
 pub fn rate_text(bytes: u64) -> String {
     let (suffix, unit) = UNITS
         .iter()
-        .find(|(_, unit)| bytes % unit == 0 && bytes > 0)
+        .find(|(_, unit)| bytes.is_multiple_of(*unit) && bytes > 0)
         .copied()
         .unwrap_or(("", 1));
     format!("{}{suffix}/s", bytes / unit)

@@ -38,6 +38,30 @@ pub struct Status {
     pub warnings: Vec<String>,
 }
 
+impl Status {
+    /// Nothing but the times differs: no reason to wake anybody.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        let drain = match (&self.drain, &other.drain) {
+            (Some(a), Some(b)) => a.says_the_same(b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let vms = self.vms.len() == other.vms.len()
+            && self
+                .vms
+                .iter()
+                .zip(&other.vms)
+                .all(|(a, b)| a.says_the_same(b));
+        drain
+            && vms
+            && self.state == other.state
+            && self.hold == other.hold
+            && self.cordon == other.cordon
+            && self.blind == other.blind
+            && self.malformed == other.malformed
+            && self.warnings == other.warnings
+    }
+}
+
 /// A drain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -58,6 +82,22 @@ pub struct DrainStatus {
     pub then: Option<Then>,
     /// Exit code of the finished drain (design section 7), absent while it runs.
     pub exit: Option<u8>,
+}
+
+impl DrainStatus {
+    fn says_the_same(&self, other: &Self) -> bool {
+        // A deadline that was moved shows as more than the passing of time.
+        let end = |d: &Self| d.deadline_in.map(|left| left + d.running_for);
+        let moved = match (end(self), end(other)) {
+            (Some(a), Some(b)) => (a - b).abs() > 0.5,
+            (a, b) => a.is_some() != b.is_some(),
+        };
+        !moved
+            && self.id == other.id
+            && self.exit == other.exit
+            && self.then == other.then
+            && self.shutting_down == other.shutting_down
+    }
 }
 
 /// The delay lock.
@@ -146,6 +186,18 @@ pub struct VmStatus {
 }
 
 impl VmStatus {
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.namespace == other.namespace
+            && self.phase == other.phase
+            && self.says == other.says
+            && self.pod == other.pod
+            && self.target == other.target
+            && self.attempts == other.attempts
+            && self.posts == other.posts
+            && self.marked_by_us == other.marked_by_us
+    }
+
     /// Namespace and name.
     pub fn vm(&self) -> VmName {
         VmName {

@@ -81,10 +81,12 @@ impl Hold {
     }
 }
 
-/// Whether a descriptor that was handed back is one of logind's locks: a FIFO `N.ref` in its folder.
-pub fn looks_like_a_lock(fd: &OwnedFd, folder: &Path) -> bool {
+/// Whether a descriptor that was handed back is one of logind's locks: `N.ref` in its folder. `None`: in any
+/// folder, for a stand-in on a private bus.
+pub fn looks_like_a_lock(fd: &OwnedFd, folder: Option<&Path>) -> bool {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).is_ok_and(|target| {
-        target.parent() == Some(folder) && target.extension().is_some_and(|ext| ext == "ref")
+        folder.is_none_or(|folder| target.parent() == Some(folder))
+            && target.extension().is_some_and(|ext| ext == "ref")
     })
 }
 
@@ -182,11 +184,12 @@ mod tests {
             let path = dir.path().join(name);
             OwnedFd::from(std::fs::File::create(path).unwrap())
         };
-        assert!(looks_like_a_lock(&open("3.ref"), dir.path()));
-        assert!(!looks_like_a_lock(&open("3"), dir.path()));
-        assert!(!looks_like_a_lock(
-            &open("3.ref"),
-            Path::new("/run/systemd/inhibit")
-        ));
+        let here = Some(dir.path());
+        assert!(looks_like_a_lock(&open("3.ref"), here));
+        assert!(!looks_like_a_lock(&open("3"), here));
+        assert!(!looks_like_a_lock(&open("3"), None));
+        assert!(looks_like_a_lock(&open("3.ref"), None));
+        let real = Some(Path::new("/run/systemd/inhibit"));
+        assert!(!looks_like_a_lock(&open("3.ref"), real));
     }
 }

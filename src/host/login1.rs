@@ -128,19 +128,23 @@ impl fmt::Display for CallError {
 impl From<zbus::Error> for CallError {
     fn from(error: zbus::Error) -> Self {
         use zbus::DBusError;
-        match &error {
-            zbus::Error::MethodError(name, text, _) => Self {
+        if let zbus::Error::MethodError(name, text, _) = &error {
+            return Self {
                 name: name.to_string(),
                 text: text.clone().unwrap_or_else(|| name.to_string()),
-            },
-            zbus::Error::FDO(inner) if !matches!(**inner, zbus::fdo::Error::ZBus(_)) => Self {
+            };
+        }
+        if let zbus::Error::FDO(inner) = &error
+            && !matches!(**inner, zbus::fdo::Error::ZBus(_))
+        {
+            return Self {
                 name: inner.name().to_string(),
                 text: inner.description().unwrap_or_default().to_owned(),
-            },
-            _ => Self {
-                name: String::new(),
-                text: error.to_string(),
-            },
+            };
+        }
+        Self {
+            name: String::new(),
+            text: error.to_string(),
         }
     }
 }

@@ -10,19 +10,20 @@ use crate::agent::ports::{Host, HostEvent};
 use crate::drain::action::{HoldView, LogindAnswer};
 use crate::drain::trigger::Then;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use zbus::Connection;
+
+/// Where logind keeps its locks.
+const FOLDER: &str = "/run/systemd/inhibit";
 
 /// How the adapter is set up.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Address of the bus; `None`: the system bus.
     pub bus: Option<String>,
-    /// Where logind keeps its locks; a descriptor that was handed back has to point there.
-    pub inhibit_folder: PathBuf,
     /// Below this the limit of logind is called too short.
     pub least_limit: Duration,
     /// Time constants.
@@ -33,7 +34,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             bus: None,
-            inhibit_folder: "/run/systemd/inhibit".into(),
             least_limit: Duration::from_secs(60),
             timing: Timing::default(),
         }
@@ -80,11 +80,13 @@ impl Logind {
     /// Takes over a lock that the service manager kept (see [`notify::inherited_hold`]). Before
     /// [`Host::start`]; whether logind still lists it is checked there.
     pub fn adopt(&self, fd: OwnedFd) -> Result<(), String> {
-        if !hold::looks_like_a_lock(&fd, &self.options.inhibit_folder) {
-            return Err(format!(
-                "the file descriptor that was handed back is no lock in {}; a new one is taken",
-                self.options.inhibit_folder.display()
-            ));
+        // The folder of a stand-in is not known.
+        let folder = self.options.bus.is_none().then_some(Path::new(FOLDER));
+        if !hold::looks_like_a_lock(&fd, folder) {
+            return Err(
+                "the file descriptor that was handed back is no lock of logind; a new one is taken"
+                    .into(),
+            );
         }
         self.hold.want();
         self.hold.keep(fd);

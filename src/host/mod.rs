@@ -11,6 +11,7 @@
 //! | `logind.rs` | what the driver may ask of logind |
 //! | `worker.rs` | what logind tells us, and how the hold survives logind and the bus |
 //! | `session.rs` | what belongs to one connection, and who logind is on it |
+//! | `look.rs` | what one look at logind finds: the lock, the limit, what is pending |
 //! | `pending.rs` | whether an announced shutdown is still pending |
 //! | `hold.rs` | where the lock's file descriptor is, and what `held` means |
 //! | `ask.rs` | how logind is asked to go down, and who forbids it |
@@ -26,6 +27,7 @@ pub mod identity;
 pub mod instance;
 pub mod login1;
 pub mod logind;
+mod look;
 pub mod notify;
 pub mod pending;
 mod session;

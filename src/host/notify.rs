@@ -103,3 +103,107 @@ fn send(state: &[NotifyState<'_>]) {
         tracing::debug!(%error, "cannot notify the service manager");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! The environment belongs to the whole process, so each case runs in a process of its own: this test
+    //! binary once more, with [`CHILD`] set and the service manager's variables around it.
+
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixDatagram;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
+    const CHILD: &str = "VMDRAIN_TEST_CHILD";
+
+    /// Runs `case` in a child behind `shell`, which sets what only the child can know.
+    fn run_child(case: &str, shell: &str, socket: &Path) -> String {
+        let me = std::env::current_exe().unwrap();
+        let out = Command::new("sh")
+            .arg("-c")
+            .arg(format!("{shell} exec \"$0\" \"$@\""))
+            .arg(me)
+            .args([case, "--exact", "--nocapture"])
+            .env(CHILD, "1")
+            .env("NOTIFY_SOCKET", socket)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(
+            out.status.success(),
+            "{text}{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        assert!(text.contains("1 passed"), "{text}");
+        text
+    }
+
+    #[test]
+    fn the_service_manager_is_told_in_its_own_words() {
+        if std::env::var_os(CHILD).is_some() {
+            let fd = std::fs::File::open("/dev/null").unwrap();
+            store_hold(fd.as_fd());
+            ready();
+            status("two\nlines");
+            reloading();
+            extend_timeout(Duration::from_secs(30));
+            watchdog();
+            forget_hold();
+            stopping();
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&socket).unwrap();
+        let case = "host::notify::tests::the_service_manager_is_told_in_its_own_words";
+        run_child(case, "", &socket);
+        manager.set_nonblocking(true).unwrap();
+        let mut told = Vec::new();
+        let mut buffer = [0; 1024];
+        while let Ok(length) = manager.recv(&mut buffer) {
+            told.push(String::from_utf8_lossy(&buffer[..length]).trim().to_owned());
+        }
+        assert_eq!(told[0], "FDSTORE=1\nFDNAME=vmdrain-hold\nFDPOLL=0");
+        assert_eq!(told[1..3], ["READY=1", "STATUS=two lines"]);
+        assert!(
+            told[3].starts_with("RELOADING=1\nMONOTONIC_USEC="),
+            "{}",
+            told[3]
+        );
+        let rest = [
+            "EXTEND_TIMEOUT_USEC=30000000",
+            "WATCHDOG=1",
+            "FDSTOREREMOVE=1\nFDNAME=vmdrain-hold",
+            "STOPPING=1",
+        ];
+        assert_eq!(told[4..], rest);
+    }
+
+    #[test]
+    fn the_hold_is_handed_back_once() {
+        if std::env::var_os(CHILD).is_some() {
+            let fd = inherited_hold().unwrap();
+            let target = std::fs::read_link(format!("/proc/self/fd/{}", {
+                use std::os::fd::AsRawFd;
+                fd.as_raw_fd()
+            }));
+            assert!(target.unwrap().ends_with("7.ref"));
+            assert!(inherited_hold().is_none());
+            return;
+        }
+        assert!(
+            inherited_hold().is_none(),
+            "nothing was handed to this process"
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let lock = dir.path().join("7.ref");
+        let case = "host::notify::tests::the_hold_is_handed_back_once";
+        let shell = format!(
+            "exec 3</dev/null 4<>{}; export LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=other:vmdrain-hold;",
+            lock.display()
+        );
+        run_child(case, &shell, &dir.path().join("nobody"));
+    }
+}

@@ -27,8 +27,10 @@ pub(super) struct Session {
 /// What logind said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// It prepares a shutdown. `metadata`: the signal that has it, with the kind it names.
-    Prepare { metadata: Option<Option<Then>> },
+    /// It prepares a shutdown.
+    Prepare,
+    /// The same with the kind, if it names one that is known; [`Heard::Prepare`] follows.
+    PrepareWithMetadata(Option<Then>),
     /// It does not any more.
     Unprepare,
     /// `ScheduledShutdown` changed.
@@ -86,32 +88,26 @@ impl Session {
                 self.body(message, &member)?;
             let named = body.1.contains_key("ScheduledShutdown")
                 || body.2.iter().any(|name| name == "ScheduledShutdown");
-            return (named && self.from_logind(message).await).then_some(Heard::Schedule);
+            return (named && self.is_from_logind(message).await).then_some(Heard::Schedule);
         }
         if header.interface()?.as_str() != login1::INTERFACE {
             return None;
         }
-        let (begins, metadata) = match member.as_str() {
-            "PrepareForShutdown" => (self.body::<bool>(message, &member)?, None),
+        let (begins, heard) = match member.as_str() {
+            "PrepareForShutdown" => (self.body::<bool>(message, &member)?, Heard::Prepare),
             "PrepareForShutdownWithMetadata" => {
                 let (begins, about) =
                     self.body::<(bool, HashMap<String, OwnedVariant>)>(message, &member)?;
-                (begins, Some(kind_of(&about)))
+                (begins, Heard::PrepareWithMetadata(kind_of(&about)))
             }
             _ => return None,
         };
-        if !self.from_logind(message).await {
-            return None;
-        }
-        Some(if begins {
-            Heard::Prepare { metadata }
-        } else {
-            Heard::Unprepare
-        })
+        let heard = if begins { heard } else { Heard::Unprepare };
+        self.is_from_logind(message).await.then_some(heard)
     }
 
     /// Whether the sender owns logind's name. A new owner's first signal may come before the news of it.
-    async fn from_logind(&mut self, message: &Message) -> bool {
+    async fn is_from_logind(&mut self, message: &Message) -> bool {
         let sender = message.header().sender().map(ToString::to_string);
         if sender.is_some() && sender == self.owner {
             return true;

@@ -3,10 +3,10 @@
 //! One task. It owns the subscriptions and decides nothing about the drain: it reports what is true.
 
 use super::hold::{self, Hold};
-use super::login1::{CallError, ManagerProxy, within};
+use super::login1::{ManagerProxy, within};
 use super::logind::Options;
 use super::pending::{Look, Pending};
-use super::{clock, session};
+use super::{clock, look, session};
 use crate::agent::ports::HostEvent;
 use crate::drain::action::HoldView;
 use crate::drain::time::Mono;
@@ -44,7 +44,6 @@ pub(super) struct Worker {
     check_at: Mono,
     /// Looks at the lock in a row that got no answer.
     unanswered: u32,
-    uid: u32,
 }
 
 impl Worker {
@@ -67,7 +66,6 @@ impl Worker {
             look_at: None,
             check_at: Mono::default(),
             unanswered: 0,
-            uid: nix::unistd::geteuid().as_raw(),
         }
     }
 
@@ -193,8 +191,19 @@ impl Worker {
     /// Something that logind said.
     async fn heard(&mut self, manager: &ManagerProxy<'_>, heard: session::Heard) {
         match heard {
-            session::Heard::Prepare { metadata: None } if self.pending.is_twin() => {}
-            session::Heard::Prepare { metadata } => self.announced(manager, metadata).await,
+            session::Heard::Prepare if self.pending.is_twin() => {}
+            session::Heard::Prepare => {
+                if self.confirmed(manager).await {
+                    self.pending.announce();
+                    self.announced(None).await;
+                }
+            }
+            session::Heard::PrepareWithMetadata(kind) => {
+                if self.confirmed(manager).await {
+                    self.pending.announce_with_metadata();
+                    self.announced(kind).await;
+                }
+            }
             session::Heard::Unprepare => {
                 self.pending.told_false();
                 self.look(manager).await;
@@ -207,15 +216,12 @@ impl Worker {
         }
     }
 
-    /// `PrepareForShutdown(true)` from logind: confirm, read what it is worth, tell.
-    async fn announced(&mut self, manager: &ManagerProxy<'_>, metadata: Option<Option<Then>>) {
+    /// A shutdown was announced by logind: does its property say so too? Reads on the way what it is worth.
+    async fn confirmed(&mut self, manager: &ManagerProxy<'_>) -> bool {
+        let call = manager.preparing_for_shutdown();
         let probe = self.options.timing.probe;
         let (preparing, ()) = tokio::join!(
-            within(
-                probe,
-                "PreparingForShutdown",
-                manager.preparing_for_shutdown()
-            ),
+            within(probe, "PreparingForShutdown", call),
             self.check_hold(manager),
         );
         match preparing {
@@ -223,19 +229,17 @@ impl Worker {
                 tracing::warn!(
                     "logind announced a shutdown that its property does not know; ignored"
                 );
-                return;
             }
             // The sender is logind: when it is too busy to confirm, a drain too many is the lesser evil.
-            Err(error) => tracing::warn!(%error, "logind did not confirm the shutdown"),
+            Err(ref error) => tracing::warn!(%error, "logind did not confirm the shutdown"),
             Ok(true) => {}
         }
-        match metadata {
-            Some(_) => self.pending.announce_with_metadata(),
-            None => self.pending.announce(),
-        }
+        preparing != Ok(false)
+    }
+
+    async fn announced(&mut self, kind: Option<Then>) {
         self.look_at = Some(clock::now() + self.options.timing.pending_poll);
-        let limit = self.view.limit;
-        self.shutdown(metadata.flatten(), limit).await;
+        self.shutdown(kind, self.view.limit).await;
     }
 
     async fn shutdown(&self, kind: Option<Then>, limit: Option<Duration>) {
@@ -273,7 +277,8 @@ impl Worker {
             Look::Missed => {
                 self.pending.announce();
                 self.look_at = Some(clock::now() + timing.pending_poll);
-                let (kind, limit) = self.what_is_pending(manager).await;
+                let (kind, limit) =
+                    look::pending(manager, timing.probe, self.view.limit, self.last_quiet).await;
                 self.shutdown(kind, limit).await;
             }
             Look::LostByRestart => {
@@ -293,39 +298,10 @@ impl Worker {
         self.check_hold(manager).await;
     }
 
-    /// Kind and time left of a shutdown whose signal we did not hear.
-    async fn what_is_pending(
-        &self,
-        manager: &ManagerProxy<'_>,
-    ) -> (Option<Then>, Option<Duration>) {
-        let probe = self.options.timing.probe;
-        let call = manager.preparing_for_shutdown_with_metadata();
-        let metadata = within(probe, "PreparingForShutdownWithMetadata", call).await;
-        let kind = metadata.as_ref().ok().and_then(session::kind_of);
-        if metadata.is_ok() {
-            // 257 and later: the end of the delay on CLOCK_MONOTONIC.
-            let call = manager.scheduled_shutdown();
-            if let Ok((_, usec)) = within(probe, "ScheduledShutdown", call).await {
-                let end = Mono(usec / 1000);
-                let left = end.left(clock::monotonic());
-                if !left.is_zero() && self.view.limit.is_none_or(|most| left <= most) {
-                    return (kind, Some(left));
-                }
-            }
-        }
-        // Older: no more than the limit less the time in which we did not look.
-        let unseen = self.last_quiet.map(|quiet| clock::now().since(quiet));
-        let limit = self.view.limit.zip(unseen);
-        (
-            kind,
-            limit.map(|(most, unseen)| most.saturating_sub(unseen)),
-        )
-    }
-
     /// Sees to the lock, reads the limit, tells what changed.
     async fn check_hold(&mut self, manager: &ManagerProxy<'_>) {
         let timing = self.options.timing;
-        let seen = self.see_hold(manager).await;
+        let seen = look::hold(manager, &self.hold, &self.options).await;
         let view = match seen {
             Ok(view) => {
                 self.unanswered = 0;
@@ -352,63 +328,6 @@ impl Worker {
         };
         self.check_at = clock::now() + pause;
         self.tell(view).await;
-    }
-
-    async fn see_hold(&self, manager: &ManagerProxy<'_>) -> Result<HoldView, CallError> {
-        let probe = self.options.timing.probe;
-        let (limit, all, metadata) = tokio::join!(
-            within(
-                probe,
-                "InhibitDelayMaxUSec",
-                manager.inhibit_delay_max_usec()
-            ),
-            within(probe, "ListInhibitors", manager.list_inhibitors()),
-            within(
-                probe,
-                "PreparingForShutdownWithMetadata",
-                manager.preparing_for_shutdown_with_metadata()
-            ),
-        );
-        let usec = limit?;
-        let mut held = self.hold.has_fd() && hold::listed(&all?, self.uid);
-        let mut trouble = String::new();
-        if self.hold.wanted() && !held {
-            match self.take(manager).await {
-                Ok(is_listed) => held = is_listed,
-                Err(e) if e.in_progress() => {
-                    trouble = "the host is going down already and logind gives no new lock: it does not wait for us this time".into();
-                }
-                Err(e) if e.silent() => return Err(e),
-                Err(e) => {
-                    trouble = format!(
-                        "logind refused the lock: {e}; polkit has to be installed, or the agent has to run as root"
-                    );
-                }
-            }
-            if !held && trouble.is_empty() {
-                trouble = "logind gave a lock but does not list it".into();
-            }
-        }
-        if !self.hold.wanted() {
-            held = false;
-        }
-        if trouble.is_empty() {
-            let saturates = metadata.is_ok();
-            trouble = hold::limit_trouble(usec, saturates, self.options.least_limit);
-        }
-        Ok(hold::view(held, Some(usec), trouble))
-    }
-
-    /// Takes the lock and looks for it in the list.
-    async fn take(&self, manager: &ManagerProxy<'_>) -> Result<bool, CallError> {
-        let timing = self.options.timing;
-        let call = manager.inhibit("shutdown", hold::WHO, hold::WHY, "delay");
-        let fd = within(timing.work, "Inhibit", call).await?;
-        if !self.hold.keep(fd.into()) {
-            return Ok(false);
-        }
-        let all = within(timing.probe, "ListInhibitors", manager.list_inhibitors()).await?;
-        Ok(hold::listed(&all, self.uid))
     }
 
     async fn tell(&mut self, view: HoldView) {

@@ -5,7 +5,7 @@ use super::fake::{
     watched, world,
 };
 use crate::agent::ports::Cluster;
-use crate::drain::world::Sight;
+use crate::drain::world::{Picture, Sight};
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_version_in_the_stream_lists_anew() {
@@ -224,4 +224,24 @@ async fn a_server_that_never_answers_is_noticed() {
         ],
     );
     until(&mut pictures, 25, |picture| vms(picture).len() == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_dead_watch_has_the_others_opened_again() {
+    let fake = world();
+    let pod = Play::Stream(vec![Step::Event("ADDED", launcher("b", "12"))]);
+    fake.play("watch pods", [Play::Stream(vec![]), pod]);
+    let moved = Play::Stream(vec![Step::Event("DELETED", vmi("a", "12"))]);
+    fake.play("watch vmis here", [Play::Stream(vec![]), moved]);
+    let (_cluster, mut pictures) = watched(&fake).await;
+    let gone = |picture: &Picture| picture.vmis.seen().unwrap().is_empty();
+    until(&mut pictures, 32, gone).await;
+    pass(10).await;
+    assert_eq!(fake.asked_for("watch nodes").len(), 2);
+    // A watch that was only quiet proves nothing about the others.
+    let fake = world();
+    let (_cluster, _pictures) = watched(&fake).await;
+    pass(65).await;
+    assert_eq!(fake.asked_for("watch pods").len(), 3);
+    assert_eq!(fake.asked_for("watch nodes").len(), 1);
 }

@@ -174,7 +174,7 @@ async fn a_quiet_drain_of_ten_minutes_costs_few_requests() {
     pass(600).await;
     let asked = fake.asked().len();
     assert!(
-        asked <= 75,
+        asked <= 65,
         "{asked} requests without any event or bookmark"
     );
     // And what it shows is never older than the core's patience.
@@ -182,7 +182,7 @@ async fn a_quiet_drain_of_ten_minutes_costs_few_requests() {
     let oldest = fresh(&picture.node)
         .unwrap()
         .min(fresh(&picture.vmis).unwrap());
-    assert!(fake.now().since(oldest).as_secs() < 60);
+    assert!(fake.now().since(oldest).as_secs() <= 75);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | the server closes it, its time is over | open again from the last version |
 //! | silence | the same: the request itself proves whether the server lives |
+//! | silence, and the next watch at once brings what this one has missed | it was dead, and probably the others are: all are opened again |
 //! | 410, in the stream or as HTTP status | list anew; the list replaces everything |
 //! | 401 | the connection reads the credentials again and repeats the request once |
 //! | 403, 404 of the kind | tell it, look again slowly |
@@ -27,6 +28,8 @@ use tokio::time::{sleep, timeout};
 
 /// Failures of the watch in a row after which a list is asked for the reason.
 const STRIKES: u32 = 3;
+/// What comes this soon after the opening had happened before it.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// A watch that lived this long was a good one, also when nothing happened in it.
 const GOOD_WATCH: Duration = Duration::from_secs(5);
 
@@ -42,8 +45,10 @@ pub(super) struct Follower<V, C> {
 
 /// How a watch ended.
 enum End {
-    /// It may simply be opened again.
-    Again,
+    /// By the server, in order.
+    Closed,
+    /// Nothing was heard for too long.
+    Silent,
     /// The version is too old.
     Expired,
     /// Something went wrong.
@@ -123,11 +128,12 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
         mut version: String,
         retry: &mut Backoff,
     ) -> Option<Fault> {
-        let mut strikes = 0;
+        let (mut strikes, mut silent) = (0, false);
         loop {
             let opened = self.scene.clock.now();
             let mut productive = false;
-            let end = self.once::<T>(&mut version, &mut productive).await;
+            let end = self.once::<T>(&mut version, silent, &mut productive).await;
+            silent = matches!(end, End::Silent);
             if productive || self.scene.clock.now().since(opened) >= GOOD_WATCH {
                 retry.reset();
                 strikes = 0;
@@ -147,7 +153,7 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
                     self.failed(&fault);
                     sleep(retry.pause()).await;
                 }
-                End::Again => {
+                End::Closed | End::Silent => {
                     strikes = 0;
                     if self.scene.clock.now().since(opened) < GOOD_WATCH {
                         sleep(retry.pause()).await;
@@ -161,6 +167,7 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
     async fn once<T: Thin<View = V> + Clone + Send>(
         &self,
         version: &mut String,
+        after_silence: bool,
         productive: &mut bool,
     ) -> End {
         let timing = &self.scene.timing;
@@ -179,15 +186,24 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
                 return End::Failed(fault::timed_out(&what, seconds));
             }
         };
-        let now = self.scene.clock.now();
-        self.edit(|slot| slot.alive(now));
+        let opened = self.scene.clock.now();
+        self.edit(|slot| slot.alive(opened));
         let mut stream = std::pin::pin!(stream);
         loop {
-            match timeout(self.silence, stream.next()).await {
-                // Silence, or the server has closed it.
-                Err(_) | Ok(None) => return End::Again,
+            let next = tokio::select! {
+                biased;
+                next = timeout(self.silence, stream.next()) => next,
+                () = self.scene.suspicion.notified() => return End::Closed,
+            };
+            match next {
+                Err(_) => return End::Silent,
+                Ok(None) => return End::Closed,
                 Ok(Some(Err(error))) => return ended(&what, &error),
                 Ok(Some(Ok(event))) => {
+                    let missed = after_silence && !*productive && is_change(&event);
+                    if missed && self.scene.clock.now().since(opened) < AT_ONCE {
+                        self.scene.suspicion.notify_waiters();
+                    }
                     if let Some(end) = self.take(&what, event, version) {
                         return end;
                     }
@@ -259,6 +275,13 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
             Backoff::new(timing.retry_first, timing.retry_most, 2, &salt),
             Backoff::new(timing.refused_first, most, 4, &salt),
         )
+    }
+}
+
+fn is_change<T>(event: &WatchEvent<T>) -> bool {
+    match event {
+        WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_) => true,
+        WatchEvent::Bookmark(_) | WatchEvent::Error(_) => false,
     }
 }
 

@@ -43,6 +43,8 @@ pub(super) struct Scene<C> {
     pub(super) timing: Arc<Timing>,
     pub(super) interest: Arc<Interest>,
     pub(super) board: Board,
+    /// One watch was found dead: the others are looked at as well.
+    pub(super) suspicion: Notify,
 }
 
 /// Whether somebody wants to know about disruption budgets: the evictions that one of them has refused.
@@ -80,6 +82,7 @@ impl<C: Clock> Scene<C> {
             timing,
             interest,
             board: Board::new(),
+            suspicion: Notify::new(),
         }
     }
 

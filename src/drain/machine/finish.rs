@@ -215,7 +215,7 @@ impl Machine {
         self.phase = Phase::Deadline;
         self.actions.push_back(Action::Unwatch);
         for (vm, text) in &left {
-            self.tell_vm(Level::Error, "VmLeft", text.clone(), vm.clone());
+            self.tell_vm(Level::Warn, "VmLeft", text.clone(), vm.clone());
         }
         let Some(drain) = &mut self.drain else { return };
         drain.exit = Some(3);
@@ -235,7 +235,7 @@ impl Machine {
         if drain.then.take().is_some() && !down {
             drain.end = format!("{text}; logind was not asked to go down");
         }
-        self.tell_once("end", Level::Error, "DeadlinePassed", text.clone());
+        self.tell_once("end", Level::Warn, "DeadlinePassed", text.clone());
         self.retry_done();
         if down {
             self.persist();
@@ -273,7 +273,7 @@ impl Machine {
             drain.end.clone_from(&text);
         }
         self.forget();
-        self.tell(Level::Error, "DrainRefused", text);
+        self.tell(Level::Warn, "DrainRefused", text);
         self.retry_done();
         self.end_step(now);
     }

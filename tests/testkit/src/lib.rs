@@ -3,9 +3,11 @@
 pub mod actors;
 pub mod api;
 pub mod clock;
+pub mod demo;
 pub mod host;
 pub mod kubernetes;
 pub mod kubevirt;
 pub mod logind;
 pub mod scenario;
+pub mod serve;
 pub mod world;

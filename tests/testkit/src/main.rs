@@ -1,2 +1,309 @@
-//! m
-fn main() {}
+//! `clustersim`: the simulated cluster for people. Plays scenarios, serves a cluster, shows the agent at work.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use testkit::scenario::Scenario;
+use testkit::scenario::run::{Options, Shipped, Verdict, on_binary, on_model};
+
+/// A simulated Kubernetes cluster with KubeVirt, for vmdrain-agent.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Plays scenario files and says what did not hold. Exit code 0: everything held, 1: something did not, 2: a file is wrong.
+    Scenario(ScenarioArguments),
+    /// Serves a simulated cluster over HTTPS on loopback, for kubectl and others, until Ctrl-C.
+    Serve(ServeArguments),
+    /// Shows the agent at work: a host with eight VMs is powered off. Needs dbus-daemon, no root and no cluster.
+    Demo(DemoArguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct ServeArguments {
+    /// A scenario whose cluster is served; its timeline is not played. Without one: n1, n2 and n3 with ten VMs on n1.
+    file: Option<PathBuf>,
+    /// Where kubeconfigs and certificates are written; by default a folder that is removed at the end.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The port on 127.0.0.1; 0 takes a free one.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// How many simulated seconds pass in a real one.
+    #[arg(long, default_value_t = 1.0)]
+    speed: f64,
+    /// Seed of everything that is random in the simulated cluster.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Gives the host's node the ids of this machine, so that an agent here takes it for its own.
+    #[arg(long)]
+    this_machine: bool,
+    /// Writes all requests to this file at the end, as JSON.
+    #[arg(long)]
+    requests: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct DemoArguments {
+    /// The agent's binary; by default the one beside this program.
+    #[arg(long)]
+    agent: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct ScenarioArguments {
+    /// Scenario files.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// With what the stories are played.
+    #[arg(long, value_enum, default_value_t)]
+    against: Front,
+    /// The binary to play with; by default the one beside this program.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// How many seconds of a story pass in a real one (front `binary`).
+    #[arg(long, default_value_t = 20.0)]
+    speed: f64,
+    /// Prints the whole timeline of each story.
+    #[arg(long)]
+    trace: bool,
+    /// How the verdicts are printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    /// Seed of everything that is random in the simulated cluster.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Front {
+    /// The agent's own code in this process, on a paused clock: the same result on every run.
+    #[default]
+    Model,
+    /// The shipped binary over HTTPS and a private bus with a stand-in logind.
+    Binary,
+    /// A real control plane.
+    ControlPlane,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Scenario(arguments) => scenarios(&arguments),
+        Command::Serve(arguments) => ended(serve(arguments)),
+        Command::Demo(arguments) => ended(demo(&arguments)),
+    }
+}
+
+fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
+    let mut stories = Vec::new();
+    let mut wrong = false;
+    for file in &arguments.files {
+        match Scenario::load(file) {
+            Ok(story) => stories.push(story),
+            Err(problem) => {
+                wrong = true;
+                complain(&problem.to_string());
+            }
+        }
+    }
+    if wrong {
+        return ExitCode::from(2);
+    }
+    let options = Options {
+        seed: arguments.seed,
+        trace: arguments.trace,
+    };
+    let verdicts = match arguments.against {
+        Front::Model => play(&stories, arguments, |story| on_model(story, &options)),
+        Front::Binary => match shipped(arguments) {
+            Ok(shipped) => play_shipped(&stories, arguments, &options, &shipped),
+            Err(why) => {
+                complain(&why.to_string());
+                return ExitCode::from(2);
+            }
+        },
+        Front::ControlPlane => {
+            complain("not yet: stories on a real control plane");
+            return ExitCode::from(2);
+        }
+    };
+    summary(&verdicts, arguments.output)
+}
+
+fn play(
+    stories: &[Scenario],
+    arguments: &ScenarioArguments,
+    mut one: impl FnMut(&Scenario) -> Verdict,
+) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for story in stories {
+        let verdict = one(story);
+        if matches!(arguments.output, Format::Text) {
+            say(&verdict.text());
+        }
+        verdicts.push(verdict);
+    }
+    verdicts
+}
+
+fn shipped(arguments: &ScenarioArguments) -> anyhow::Result<Shipped> {
+    Ok(Shipped {
+        binary: agent(arguments.binary.as_deref())?,
+        speed: arguments.speed,
+    })
+}
+
+/// The binary beside this program, unless another is named.
+fn agent(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let beside = || {
+        Some(
+            std::env::current_exe()
+                .ok()?
+                .parent()?
+                .join("vmdrain-agent"),
+        )
+    };
+    let binary = named
+        .map(Path::to_owned)
+        .or_else(beside)
+        .unwrap_or_default();
+    anyhow::ensure!(
+        binary.is_file(),
+        "there is no {}: build it (`cargo build --bins`), or name it",
+        binary.display()
+    );
+    Ok(binary)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?)
+}
+
+/// Ctrl-C or SIGTERM.
+async fn interrupted() {
+    let terminated = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
+    }
+}
+
+fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        complain(&format!("{error:#}"));
+        ExitCode::from(2)
+    })
+}
+
+fn serve(arguments: ServeArguments) -> anyhow::Result<ExitCode> {
+    const USUAL: &str = "name = \"served\"\n[[node]]\nname = \"n2\"\n[[node]]\nname = \"n3\"\n[[vm]]\nname = \"vm\"\ncount = 10\n";
+    let scenario = match &arguments.file {
+        Some(file) => Scenario::load(file)?,
+        None => Scenario::parse(Path::new("served"), USUAL)?,
+    };
+    let temporary = tempfile::Builder::new().prefix("clustersim").tempdir()?;
+    let options = testkit::serve::Options {
+        dir: arguments.dir.unwrap_or_else(|| temporary.path().to_owned()),
+        port: arguments.port,
+        speed: arguments.speed,
+        seed: arguments.seed,
+        this_machine: arguments.this_machine,
+        requests: arguments.requests,
+    };
+    runtime()?.block_on(testkit::serve::serve(&scenario, &options, interrupted()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Everything that the demonstration starts ends with it, also on Ctrl-C.
+fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
+    let agent = agent(arguments.agent.as_deref())?;
+    runtime()?.block_on(async {
+        tokio::select! {
+            shown = testkit::demo::show(&agent) => Ok(if shown? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+            () = interrupted() => Ok(ExitCode::from(130)),
+        }
+    })
+}
+
+/// Ctrl-C ends the story that runs, with everything that it started, and the ones after it are not played.
+fn play_shipped(
+    stories: &[Scenario],
+    arguments: &ScenarioArguments,
+    options: &Options,
+    shipped: &Shipped,
+) -> Vec<Verdict> {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("no runtime: {error}"));
+            return Vec::new();
+        }
+    };
+    let mut ended = false;
+    play(stories, arguments, |story| {
+        let unplayed = |why: &str| Verdict::unplayed(story.file.clone(), &story.name, why.into());
+        if ended {
+            return unplayed("interrupted");
+        }
+        runtime.block_on(async {
+            tokio::select! {
+                verdict = on_binary(story, options, shipped) => verdict,
+                () = interrupted() => {
+                    ended = true;
+                    unplayed("interrupted")
+                }
+            }
+        })
+    })
+}
+
+fn summary(verdicts: &[Verdict], format: Format) -> ExitCode {
+    let failed = verdicts.iter().filter(|verdict| !verdict.passed).count();
+    match format {
+        Format::Text if verdicts.len() > 1 => {
+            say(&format!("{} stories, {failed} failed\n", verdicts.len()));
+        }
+        Format::Text => {}
+        Format::Json => match serde_json::to_string_pretty(verdicts) {
+            Ok(json) => say(&format!("{json}\n")),
+            Err(error) => complain(&error.to_string()),
+        },
+    }
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn say(text: &str) {
+    // A reader that went away (`| head`) is no failure of ours.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

@@ -1,5 +1,11 @@
 //! Our D-Bus interface and its client on a private bus, with a played driver behind it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on shall say where"
+)]
+
 use futures_util::StreamExt;
 use std::collections::HashMap;
 use std::process::Command as Process;

@@ -35,14 +35,22 @@ pub struct Fabric {
 
 impl Default for Fabric {
     fn default() -> Self {
-        Self { hosts: Arc::default(), turned: Arc::new(watch::channel(0).0) }
+        Self {
+            hosts: Arc::default(),
+            turned: Arc::new(watch::channel(0).0),
+        }
     }
 }
 
 impl Fabric {
     /// A host, off when nobody knows it.
     pub fn host(&self, node: &str) -> Host {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned().unwrap_or_default()
+        self.hosts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(node)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Changes a host and wakes every actor.

@@ -26,7 +26,13 @@ pub fn resource(plural: &str) -> ApiResource {
             kind: kind.kind.to_owned(),
             plural: kind.plural.to_owned(),
         },
-        None => ApiResource { group: String::new(), version: "v1".to_owned(), api_version: "v1".to_owned(), kind: plural.to_owned(), plural: plural.to_owned() },
+        None => ApiResource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            api_version: "v1".to_owned(),
+            kind: plural.to_owned(),
+            plural: plural.to_owned(),
+        },
     }
 }
 
@@ -40,8 +46,15 @@ pub struct Feed {
 
 impl Feed {
     /// Watches a resource for ever, in a task that the returned handle owns.
-    pub fn start(client: &kube::Client, plural: &str, selector: watcher::Config) -> (Self, tokio::task::JoinHandle<()>) {
-        let feed = Self { objects: Arc::default(), changed: Arc::new(watch::channel(0).0) };
+    pub fn start(
+        client: &kube::Client,
+        plural: &str,
+        selector: watcher::Config,
+    ) -> (Self, tokio::task::JoinHandle<()>) {
+        let feed = Self {
+            objects: Arc::default(),
+            changed: Arc::new(watch::channel(0).0),
+        };
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(plural));
         let task = tokio::spawn(feed.clone().follow(api, selector));
         (feed, task)
@@ -58,7 +71,10 @@ impl Feed {
                 Ok(Event::Apply(object)) => self.change(|objects| insert(objects, &object)),
                 Ok(Event::Delete(object)) => self.change(|objects| {
                     let metadata = object.metadata;
-                    objects.remove(&(metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default()));
+                    objects.remove(&(
+                        metadata.namespace.unwrap_or_default(),
+                        metadata.name.unwrap_or_default(),
+                    ));
                 }),
                 // The watcher tries again by itself.
                 Err(_) => {}
@@ -67,13 +83,21 @@ impl Feed {
     }
 
     fn change(&self, change: impl FnOnce(&mut Objects)) {
-        change(self.objects.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default());
+        change(
+            self.objects
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_or_insert_default(),
+        );
         self.changed.send_modify(|count| *count += 1);
     }
 
     /// What is there now; `None` before the first list is complete.
     pub fn objects(&self) -> Option<Objects> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.objects
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Tells whenever something changed.
@@ -87,6 +111,12 @@ fn insert(objects: &mut Objects, object: &DynamicObject) {
         if !fields::well_formed(&value) {
             return;
         }
-        objects.insert((fields::namespace(&value).to_owned(), fields::name(&value).to_owned()), Arc::new(value));
+        objects.insert(
+            (
+                fields::namespace(&value).to_owned(),
+                fields::name(&value).to_owned(),
+            ),
+            Arc::new(value),
+        );
     }
 }

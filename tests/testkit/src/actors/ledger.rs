@@ -25,10 +25,16 @@ pub struct Ledger(Arc<Mutex<Vec<DirtyKill>>>);
 impl Ledger {
     /// Everything so far, oldest first.
     pub fn kills(&self) -> Vec<DirtyKill> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(super) fn record(&self, kill: DirtyKill) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(kill);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(kill);
     }
 }

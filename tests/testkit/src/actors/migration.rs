@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::feed::Objects;
 use super::handler::{Effect, Handler, Write};
 use super::knobs::{Outcome, attempt_of, gibibytes, transfer_time};
 use super::machine::{Guest, Machine};
@@ -43,18 +44,31 @@ impl Handler {
 
     /// The outcome of the running attempt: by the number on the VMI, else by what this source has seen.
     fn outcome(&self, vmi: &Value) -> Outcome {
-        let Some(list) = annotation(vmi, knob::MIGRATION) else { return Outcome::Ok };
+        let Some(list) = annotation(vmi, knob::MIGRATION) else {
+            return Outcome::Ok;
+        };
         let vmim = text(vmi, "status.migrationState.migrationUid");
-        let counted = || self.seen.get(uid(vmi)).and_then(|all| all.iter().position(|known| known == vmim)).map_or(1, |index| index + 1);
+        let counted = || {
+            self.seen
+                .get(uid(vmi))
+                .and_then(|all| all.iter().position(|known| known == vmim))
+                .map_or(1, |index| index + 1)
+        };
         Outcome::of_attempt(list, attempt_of(vmi, vmim).unwrap_or_else(counted))
     }
 
     /// Whether an end went away since the copy began.
     fn broken(&mut self, vmi: &Value) -> bool {
         let state = &vmi["status"]["migrationState"];
-        let (source, target) = (self.fabric.host(text(state, "sourceNode")), self.fabric.host(text(state, "targetNode")));
+        let (source, target) = (
+            self.fabric.host(text(state, "sourceNode")),
+            self.fabric.host(text(state, "targetNode")),
+        );
         let now = (source.losses, target.losses);
-        let then = *self.spans.entry(text(state, "migrationUid").to_owned()).or_insert(now);
+        let then = *self
+            .spans
+            .entry(text(state, "migrationUid").to_owned())
+            .or_insert(now);
         let both_up = [source, target].iter().all(|host| host.on && host.handler);
         !both_up || then != now
     }
@@ -72,7 +86,9 @@ impl Handler {
             return;
         }
         if !has(state, "startTimestamp") {
-            let stopping = machine.holding(uid(&write.vmi)).is_some_and(|launcher| launcher.guest != Guest::Running);
+            let stopping = machine
+                .holding(uid(&write.vmi))
+                .is_some_and(|launcher| launcher.guest != Guest::Running);
             if !stopping && self.timers.due(&format!("begin/{vmim}"), self.pace.begin) {
                 self.begin(write);
             }
@@ -92,7 +108,11 @@ impl Handler {
             let number = self.seen.get(uid(vmi)).map_or(1, Vec::len);
             vmi["metadata"]["annotations"][knob::ATTEMPT] = json!(format!("{vmim}/{number}"));
         }
-        write.events.push(("Normal", "Migrating", "VirtualMachineInstance is migrating.".to_owned()));
+        write.events.push((
+            "Normal",
+            "Migrating",
+            "VirtualMachineInstance is migrating.".to_owned(),
+        ));
     }
 
     /// Reason, and whether it was an abort.
@@ -102,14 +122,21 @@ impl Handler {
             return aborted();
         }
         if self.broken(vmi) {
-            return Some(("Live migration failed: the connection to the target was lost".to_owned(), false));
+            return Some((
+                "Live migration failed: the connection to the target was lost".to_owned(),
+                false,
+            ));
         }
         let (time, limit) = (transfer_time(vmi), time_limit(vmi));
         match self.outcome(vmi) {
             Outcome::Fail(reason) if self.copied_for(vmi, time.min(limit)) => Some((reason, false)),
             Outcome::Stuck if self.copied_for(vmi, limit) => aborted(),
             _ if time > limit && self.copied_for(vmi, limit) => aborted(),
-            _ => None,
+            Outcome::Ok
+            | Outcome::Fail(_)
+            | Outcome::Stuck
+            | Outcome::Unschedulable(_)
+            | Outcome::Pending => None,
         }
     }
 
@@ -122,18 +149,33 @@ impl Handler {
         if aborted {
             state["abortStatus"] = json!("Succeeded");
         }
-        let text = format!("VirtualMachineInstance migration uid {} failed. reason:{reason}", text(state, "migrationUid"));
+        let text = format!(
+            "VirtualMachineInstance migration uid {} failed. reason:{reason}",
+            text(state, "migrationUid")
+        );
         write.events.push(("Warning", "Migrated", text));
     }
 
     fn receive(&mut self, machine: &mut Machine, write: &mut Write) {
         let state = &write.vmi["status"]["migrationState"];
-        let (vmim, pod) = (text(state, "migrationUid").to_owned(), text(state, "targetPod").to_owned());
+        let (vmim, pod) = (
+            text(state, "migrationUid").to_owned(),
+            text(state, "targetPod").to_owned(),
+        );
         let space = namespace(&write.vmi).to_owned();
-        let Some(launcher) = machine.of_pod(&space, &pod).filter(|one| one.ends.is_none()) else { return };
+        let Some(launcher) = machine
+            .of_pod(&space, &pod)
+            .filter(|one| one.ends.is_none())
+        else {
+            return;
+        };
         if !has(state, "targetNodeAddress") {
-            if self.timers.due(&format!("prepare/{vmim}"), self.pace.prepare) {
-                self.prepare(write);
+            if self
+                .timers
+                .due(&format!("prepare/{vmim}"), self.pace.prepare)
+            {
+                launcher.receiving = true;
+                Self::prepare(write);
             }
             return;
         }
@@ -145,11 +187,39 @@ impl Handler {
             return;
         }
         let (time, limit) = (transfer_time(&write.vmi), time_limit(&write.vmi));
-        if self.outcome(&write.vmi) == Outcome::Ok && time <= limit && self.copied_for(&write.vmi, time) {
+        if self.outcome(&write.vmi) == Outcome::Ok
+            && time <= limit
+            && self.copied_for(&write.vmi, time)
+        {
             self.arrive(write);
-            write.then = Effect::Runs { namespace: space, pod };
-        } else if !flag(&write.vmi, "status.migrationState.targetNodeDomainDetected") && self.copied_for_detection(&vmim) {
+            write.then = Effect::Runs {
+                namespace: space,
+                pod,
+            };
+        } else if !flag(&write.vmi, "status.migrationState.targetNodeDomainDetected")
+            && self.copied_for_detection(&vmim)
+        {
             write.vmi["status"]["migrationState"]["targetNodeDomainDetected"] = json!(true);
+        }
+    }
+
+    /// Targets that were prepared and whose migration is over without them, unnoticed by this handler, end by themselves.
+    pub(super) fn drop_targets(&self, machine: &mut Machine, coming: &Objects) {
+        let at = self.timers.now() + self.pace.give_up;
+        for launcher in machine
+            .launchers
+            .values_mut()
+            .filter(|one| one.receiving && one.guest == Guest::Empty && one.ends.is_none())
+        {
+            let awaited = coming
+                .get(&(launcher.namespace.clone(), launcher.vmi.clone()))
+                .is_some_and(|vmi| {
+                    uid(vmi) == launcher.vmi_uid
+                        && text(vmi, "status.migrationState.targetPod") == launcher.pod
+                });
+            if !awaited {
+                launcher.ends = Some((at, 1));
+            }
         }
     }
 
@@ -157,11 +227,15 @@ impl Handler {
         self.timers.due(&format!("detect/{vmim}"), self.pace.detect)
     }
 
-    fn prepare(&self, write: &mut Write) {
+    fn prepare(write: &mut Write) {
         let state = &mut write.vmi["status"]["migrationState"];
         state["targetNodeAddress"] = json!("10.0.0.1");
         state["targetDirectMigrationNodePorts"] = json!({"49152": 0});
-        write.events.push(("Normal", "PreparingTarget", "VirtualMachineInstance Migration Target Prepared.".to_owned()));
+        write.events.push((
+            "Normal",
+            "PreparingTarget",
+            "VirtualMachineInstance Migration Target Prepared.".to_owned(),
+        ));
         let text = "Migration Target is listening at 10.0.0.1, on ports: 49152".to_owned();
         write.events.push(("Normal", "PreparingTarget", text));
     }
@@ -178,20 +252,33 @@ impl Handler {
         vmi["status"]["migrationTransport"] = json!("Unix");
         remove(&mut vmi["status"], "evacuationNodeName");
         vmi["metadata"]["labels"][names::NODE_NAME] = json!(self.node);
-        write.events.push(("Normal", "Migrated", format!("The VirtualMachineInstance migrated to node {}.", self.node)));
+        write.events.push((
+            "Normal",
+            "Migrated",
+            format!("The VirtualMachineInstance migrated to node {}.", self.node),
+        ));
     }
 
     /// After the end: completed, then the label; a target that got nothing gives up.
     fn clean_up(&mut self, machine: &mut Machine, write: &mut Write) {
         let state = &write.vmi["status"]["migrationState"];
-        let (vmim, failed) = (text(state, "migrationUid").to_owned(), flag(state, "failed"));
+        let (vmim, failed) = (
+            text(state, "migrationUid").to_owned(),
+            flag(state, "failed"),
+        );
         if failed {
             let at = self.timers.now() + self.pace.give_up;
-            if let Some(launcher) = machine.of_pod(namespace(&write.vmi), text(state, "targetPod")).filter(|one| one.guest == Guest::Empty && one.ends.is_none()) {
+            if let Some(launcher) = machine
+                .of_pod(namespace(&write.vmi), text(state, "targetPod"))
+                .filter(|one| one.guest == Guest::Empty && one.ends.is_none())
+            {
                 launcher.ends = Some((at, 1));
             }
         } else if !flag(state, "completed") {
-            if self.timers.due(&format!("complete/{vmim}"), self.pace.complete) {
+            if self
+                .timers
+                .due(&format!("complete/{vmim}"), self.pace.complete)
+            {
                 write.vmi["status"]["migrationState"]["completed"] = json!(true);
             }
             return;
@@ -203,13 +290,21 @@ impl Handler {
         let vmim = text(&write.vmi, "status.migrationState.migrationUid").to_owned();
         let labelled = !label(&write.vmi, names::MIGRATION_TARGET).is_empty();
         if labelled && self.timers.due(&format!("clean/{vmim}"), self.pace.clean) {
-            remove(&mut write.vmi["metadata"]["labels"], names::MIGRATION_TARGET);
+            remove(
+                &mut write.vmi["metadata"]["labels"],
+                names::MIGRATION_TARGET,
+            );
         }
     }
 }
 
 /// KubeVirt's `completionTimeoutPerGiB` for this guest, as the hand-off told it.
 fn time_limit(vmi: &Value) -> Duration {
-    let per_gib = at(vmi, "status.migrationState.migrationConfiguration.completionTimeoutPerGiB").and_then(Value::as_u64).unwrap_or(150);
+    let per_gib = at(
+        vmi,
+        "status.migrationState.migrationConfiguration.completionTimeoutPerGiB",
+    )
+    .and_then(Value::as_u64)
+    .unwrap_or(150);
     Duration::from_secs(per_gib) * gibibytes(vmi)
 }

@@ -53,6 +53,8 @@ pub struct Pace {
     pub complete: Duration,
     /// From `completed` or `failed` to the removal of the target label.
     pub clean: Duration,
+    /// The kubelet notices an opened readiness gate.
+    pub ready: Duration,
     /// The launcher of a failed target ends.
     pub give_up: Duration,
     /// From the kubelet's start to virt-handler's, and from there to registered device plugins.
@@ -68,11 +70,12 @@ impl Default for Pace {
         Self {
             lease: s(10),
             heartbeat: (s(60), s(132)),
-            prepare: ms(650),
-            begin: ms(600),
+            prepare: ms(700),
+            begin: ms(720),
             detect: ms(500),
-            complete: ms(400),
+            complete: ms(480),
             clean: ms(400),
+            ready: ms(350),
             give_up: s(1),
             boot: (s(2), s(3)),
             retry: ms(500),
@@ -96,9 +99,17 @@ pub struct Surroundings {
 }
 
 /// Starts the kubelet and the virt-handler of one node, each with its own client.
-pub fn spawn(node: &str, kubelet: kube::Client, handler: kube::Client, around: &Surroundings) -> [AbortHandle; 2] {
+pub fn spawn(
+    node: &str,
+    kubelet: kube::Client,
+    handler: kube::Client,
+    around: &Surroundings,
+) -> [AbortHandle; 2] {
     let shared = machine::Shared::default();
     let kubelet = kubelet::Kubelet::new(node, kubelet, shared.clone(), around);
     let handler = handler::Handler::new(node, handler, shared, around);
-    [tokio::spawn(kubelet.run()).abort_handle(), tokio::spawn(handler.run()).abort_handle()]
+    [
+        tokio::spawn(kubelet.run()).abort_handle(),
+        tokio::spawn(handler.run()).abort_handle(),
+    ]
 }

@@ -20,7 +20,13 @@ pub enum Containers {
 pub fn status(pod: &Value, containers: Containers, now: &str, host_ip: &str) -> Value {
     let alive = containers == Containers::Running;
     let ready = alive && annotation(pod, knob::READY) != Some("false");
-    let gates = pod["spec"]["readinessGates"].as_array().is_none_or(|gates| gates.iter().all(|gate| is_true(pod, text(gate, "conditionType"))));
+    let gates = pod["spec"]["readinessGates"]
+        .as_array()
+        .is_none_or(|gates| {
+            gates
+                .iter()
+                .all(|gate| is_true(pod, text(gate, "conditionType")))
+        });
     let why = |good: bool| match (good, alive, ready) {
         (true, ..) => None,
         (false, false, _) => Some("PodCompleted"),
@@ -45,8 +51,12 @@ pub fn status(pod: &Value, containers: Containers, now: &str, host_ip: &str) -> 
         ],
         "containerStatuses": list(pod, "containers", containers, ready, start, now),
     });
-    if pod["spec"]["initContainers"].as_array().is_some_and(|all| !all.is_empty()) {
-        status["initContainerStatuses"] = list(pod, "initContainers", containers, alive, start, now);
+    if pod["spec"]["initContainers"]
+        .as_array()
+        .is_some_and(|all| !all.is_empty())
+    {
+        status["initContainerStatuses"] =
+            list(pod, "initContainers", containers, alive, start, now);
     }
     if matches!(containers, Containers::Terminated(_)) {
         status["phase"] = json!("Failed");
@@ -58,12 +68,18 @@ pub fn status(pod: &Value, containers: Containers, now: &str, host_ip: &str) -> 
 
 /// Whether the pod already says all that.
 pub fn says(pod: &Value, status: &Value) -> bool {
-    let Some(fields) = status.as_object() else { return true };
+    let Some(fields) = status.as_object() else {
+        return true;
+    };
     fields.iter().all(|(field, wanted)| match field.as_str() {
         "conditions" => wanted.as_array().into_iter().flatten().all(|one| {
-            condition(pod, text(one, "type")).is_some_and(|found| found["status"] == one["status"] && text(found, "reason") == text(one, "reason"))
+            condition(pod, text(one, "type")).is_some_and(|found| {
+                found["status"] == one["status"] && text(found, "reason") == text(one, "reason")
+            })
         }),
-        "containerStatuses" | "initContainerStatuses" => same_containers(&pod["status"][field], wanted),
+        "containerStatuses" | "initContainerStatuses" => {
+            same_containers(&pod["status"][field], wanted)
+        }
         _ => pod["status"][field] == *wanted,
     })
 }
@@ -72,8 +88,15 @@ pub fn says(pod: &Value, status: &Value) -> bool {
 fn same_containers(found: &Value, wanted: &Value) -> bool {
     let essence = |list: &Value| -> Vec<(String, String, Value)> {
         let one = |status: &Value| {
-            let kind = status["state"].as_object().and_then(|state| state.keys().next().cloned()).unwrap_or_default();
-            (text(status, "name").to_owned(), kind, status["ready"].clone())
+            let kind = status["state"]
+                .as_object()
+                .and_then(|state| state.keys().next().cloned())
+                .unwrap_or_default();
+            (
+                text(status, "name").to_owned(),
+                kind,
+                status["ready"].clone(),
+            )
         };
         list.as_array().into_iter().flatten().map(one).collect()
     };
@@ -82,14 +105,29 @@ fn same_containers(found: &Value, wanted: &Value) -> bool {
 
 fn one(pod: &Value, type_: &str, good: bool, reason: Option<&str>, now: &str) -> Value {
     let status = if good { "True" } else { "False" };
-    let since = condition(pod, type_).filter(|old| old["status"] == status).map_or(json!(now), |old| old["lastTransitionTime"].clone());
+    let since = condition(pod, type_)
+        .filter(|old| old["status"] == status)
+        .map_or(json!(now), |old| old["lastTransitionTime"].clone());
     let mut condition = json!({"type": type_, "status": status, "lastProbeTime": null, "lastTransitionTime": since});
-    // A strategic merge keeps an old reason unless it is taken away.
-    condition["reason"] = json!(reason);
+    match reason {
+        Some(reason) => condition["reason"] = json!(reason),
+        // A strategic merge keeps an old reason unless it is taken away.
+        None if self::condition(pod, type_).is_some_and(|old| !text(old, "reason").is_empty()) => {
+            condition["reason"] = Value::Null;
+        }
+        None => {}
+    }
     condition
 }
 
-fn list(pod: &Value, field: &str, containers: Containers, ready: bool, start: &str, now: &str) -> Value {
+fn list(
+    pod: &Value,
+    field: &str,
+    containers: Containers,
+    ready: bool,
+    start: &str,
+    now: &str,
+) -> Value {
     let state = |code: i32| {
         let reason = if code == 0 { "Completed" } else { "Error" };
         json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": start, "finishedAt": now}})
@@ -99,14 +137,23 @@ fn list(pod: &Value, field: &str, containers: Containers, ready: bool, start: &s
         let (state, alive) = match containers {
             Containers::Running if sidecar => (json!({"running": {"startedAt": start}}), true),
             Containers::Running => (state(0), false),
-            Containers::Ended(code) | Containers::Terminated(code) => (state(if sidecar { code } else { 0 }), false),
+            Containers::Ended(code) | Containers::Terminated(code) => {
+                (state(if sidecar { code } else { 0 }), false)
+            }
         };
         json!({
             "name": container["name"], "image": container["image"], "imageID": "sha256:0", "containerID": format!("played://{}", uid(pod)),
             "ready": if sidecar { ready && alive } else { true }, "started": alive, "restartCount": 0, "state": state,
         })
     };
-    Value::Array(pod["spec"][field].as_array().into_iter().flatten().map(one).collect())
+    Value::Array(
+        pod["spec"][field]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(one)
+            .collect(),
+    )
 }
 
 /// An address that stays the same for a pod.

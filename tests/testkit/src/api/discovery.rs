@@ -108,6 +108,13 @@ pub fn aggregated(core: bool) -> Value {
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
 
+/// Whether there is such a group and version.
+pub(super) fn serves(group: &str, version: &str) -> bool {
+    group_versions()
+        .get(group)
+        .is_some_and(|versions| versions.contains(&version))
+}
+
 /// Every group with its versions, the preferred one first.
 pub(super) fn group_versions() -> BTreeMap<&'static str, Vec<&'static str>> {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

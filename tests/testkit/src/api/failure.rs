@@ -86,11 +86,11 @@ impl Failure {
 
     /// 404 for a path that nobody serves.
     pub fn no_such_path() -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            "the server could not find the requested resource",
-        )
+        let message = "the server could not find the requested resource";
+        Self {
+            details: Some(json!({})),
+            ..Self::new(404, "NotFound", message)
+        }
     }
 
     /// 405.
@@ -140,20 +140,46 @@ impl Failure {
         Self::new(410, "Expired", message)
     }
 
-    /// 415.
-    pub fn unsupported_media_type(got: &str) -> Self {
+    /// 415 for a patch of a type that this kind does not take (custom resources have no strategic merge patch).
+    pub fn unsupported_patch() -> Self {
         Self::new(
             415,
             "UnsupportedMediaType",
-            format!(
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml (got {got:?})"
-            ),
+            "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
         )
+    }
+
+    /// 415 for everything else.
+    pub fn unsupported_media_type() -> Self {
+        Self {
+            details: Some(json!({})),
+            ..Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+        }
     }
 
     /// 422.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(422, "Invalid", message)
+    }
+
+    /// 422 for one field of an object: `<Kind>.<group> "<name>" is invalid: <field>: <why>`, with that as the cause.
+    ///
+    /// `kind` is the kind for built-in resources, the plural for custom ones. `why` begins with what is wrong (`Invalid value`,
+    /// `Required value`).
+    pub fn invalid_field(group: &str, kind: &str, name: &str, field: &str, why: &str) -> Self {
+        let reason = if why.starts_with("Required") {
+            "FieldValueRequired"
+        } else if why.starts_with("Forbidden") {
+            "FieldValueForbidden"
+        } else {
+            "FieldValueInvalid"
+        };
+        Self::invalid(format!(
+            "{} {name:?} is invalid: {field}: {why}",
+            qualified(group, kind)
+        ))
+        .with_object(group, kind, name)
+        .with_cause(reason, why, field)
     }
 
     /// 422, what a failing `test` of a JSON patch gets: `details` is there and empty.

@@ -1,9 +1,12 @@
 //! The simulated Kubernetes API server: what a client sees, and who may see it.
 //!
-//! - [`kinds`]: which resources exist, under which names.
+//! - [`server`]: one request in, one answer out; [`front`]: in-process for a kube client, or HTTPS on loopback.
 //! - [`store`]: the objects, their revisions and their history. Controllers work on it directly.
 //! - [`admission`]: where the KubeVirt part hooks in (webhooks and the aggregated subresources).
+//! - [`rights`]: RBAC, the Node authorizer and NodeRestriction; [`identity`]: who asks.
+//! - [`faults`]: what goes wrong; [`log`]: what was asked.
 //! - [`failure`]: an answer that is not a success, with the words of the real server.
+//! - [`kinds`], [`discovery`], [`openapi`], [`tables`]: which resources exist, and how they show themselves to kubectl.
 
 pub mod admission;
 pub mod answer;

@@ -104,9 +104,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, Failure> {
     let bytes = body.get(MAGIC.len()..).unwrap_or_default();
     let header = read_object(bytes, &envelope).ok_or_else(broken)?;
     let kind = header["type"]["kind"].as_str().unwrap_or_default();
-    let known = fields(kind).ok_or_else(|| {
-        Failure::unsupported_media_type(&format!("application/vnd.kubernetes.protobuf of {kind}"))
-    })?;
+    let known = fields(kind).ok_or_else(Failure::unsupported_media_type)?;
     let raw = Wire(bytes).find_map(|(number, value)| match value {
         Content::Bytes(bytes) if number == 2 => Some(bytes),
         Content::Bytes(_) | Content::Number(_) => None,

@@ -1,19 +1,15 @@
-//! The machine: up or down, its logind, its boots, and the agent's lock in the fd store.
+//! The machine from outside: what can be done to it, and what can be seen of it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
-use vmdrain_agent::agent::ports::HostEvent;
-use vmdrain_agent::drain::action::HoldView;
-use vmdrain_agent::drain::trigger::{Shutdown, Then};
+use tokio::sync::watch;
+use vmdrain_agent::drain::trigger::Then;
 
 use super::ModelClock;
-use super::logind::{Lock, Logind, Mode, Says};
+use super::logind::Mode;
+use super::state::State;
 use crate::clock::SimClock;
-
-/// The agent's name in logind's list.
-pub(super) const WHO: &str = "vmdrain-agent";
 
 /// What a host is like.
 #[derive(Clone, Debug)]
@@ -69,41 +65,10 @@ pub struct ModelHost {
     changed: Arc<watch::Sender<u64>>,
 }
 
-#[derive(Debug)]
-pub(super) struct State {
-    options: HostOptions,
-    pub(super) logind: Logind,
-    pub(super) up: bool,
-    boot: u32,
-    /// When the host comes up, and whether with the same boot id.
-    boots: Option<(Duration, bool)>,
-    /// A request that waits for logind to be back.
-    waiting: Option<Then>,
-    /// Number of the agent's lock.
-    pub(super) ours: Option<u64>,
-    /// Whether the agent wants its lock back when it is lost.
-    pub(super) wanted: bool,
-    pub(super) listener: Option<mpsc::Sender<HostEvent>>,
-    pub(super) status_line: String,
-    history: Vec<Moment>,
-}
-
 impl ModelHost {
     /// A host that is up, with nobody on it.
     pub fn new(clock: SimClock, options: HostOptions) -> Self {
-        let state = State {
-            logind: Logind::new(options.systemd, options.limit),
-            options,
-            up: true,
-            boot: 1,
-            boots: None,
-            waiting: None,
-            ours: None,
-            wanted: false,
-            listener: None,
-            status_line: String::new(),
-            history: Vec::new(),
-        };
+        let state = State::new(options);
         Self {
             boot_clock: ModelClock::new(clock.clone()),
             state: Arc::new(Mutex::new(state)),
@@ -287,188 +252,8 @@ impl ModelHost {
         result
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn next(&self) -> Option<Duration> {
-        if !self.up {
-            return self.boots.map(|(at, _)| at);
-        }
-        self.logind.next()
-    }
-
-    fn tick(&mut self, now: Duration) {
-        if let Some((at, same_boot)) = self.boots
-            && at <= now
-        {
-            self.boots = None;
-            self.up = true;
-            self.boot += u32::from(!same_boot);
-            self.remember(now, Change::Up { same_boot });
-        }
-        if self.up {
-            let says = self.logind.tick(now);
-            self.said(says, now);
-        }
-    }
-
-    fn shut_down(&mut self, kind: Then, now: Duration) {
-        if !self.up {
-            return self.note(now, format!("{kind}: the host is already down"));
-        }
-        match self.logind.request(kind, now) {
-            Ok(says) => self.said(says, now),
-            Err(_) if self.logind.next().is_some() && !self.logind.answers() => {
-                // D-Bus activation: systemctl waits for logind to be back.
-                self.waiting = Some(kind);
-            }
-            Err(_) if !self.logind.answers() => {
-                self.note(
-                    now,
-                    format!("{kind}: logind is deaf, systemctl starts the target itself"),
-                );
-                self.go_down(kind, now);
-            }
-            Err(why) => self.note(now, format!("{kind}: {why}")),
-        }
-    }
-
-    /// What the adapter tells the agent about what logind says, and what follows.
-    pub(super) fn said(&mut self, says: Vec<Says>, now: Duration) {
-        for said in says {
-            match said {
-                Says::Prepare { .. } => {
-                    let deadline = self.logind.deadline().unwrap_or(now);
-                    self.remember(now, Change::Announced { deadline });
-                    self.announce(self.logind.limit());
-                }
-                Says::Unprepare => self.vanished(now, "logind could not start the shutdown"),
-                Says::CalledOff => self.vanished(now, "the shutdown was called off"),
-                Says::Gone => self.tell_hold(),
-                Says::Back { forgot } => self.logind_back(forgot, now),
-                Says::Down(kind) => self.go_down(kind, now),
-            }
-        }
-    }
-
-    fn logind_back(&mut self, forgot: bool, now: Duration) {
-        self.note(now, "systemd-logind is back".into());
-        self.tell_hold();
-        if forgot {
-            self.vanished(
-                now,
-                "systemd-logind was restarted, which forgets a pending shutdown",
-            );
-        }
-        if let Some(kind) = self.waiting.take() {
-            self.shut_down(kind, now);
-        }
-    }
-
-    fn vanished(&mut self, now: Duration, why: &str) {
-        self.remember(now, Change::CalledOff);
-        self.tell(HostEvent::ShutdownVanished { why: why.into() });
-        self.tell_hold();
-    }
-
-    pub(super) fn announce(&self, limit: Duration) {
-        let kind = self
-            .logind
-            .pending_kind()
-            .and_then(|kind| self.logind.told(kind));
-        self.tell(HostEvent::Shutdown(Shutdown {
-            kind,
-            limit: Some(limit),
-            held: self.ours.is_some() && !limit.is_zero(),
-        }));
-    }
-
-    fn announce_again(&mut self, now: Duration) {
-        self.remember(now, Change::Note("announced once more".into()));
-        self.announce(self.logind.limit());
-    }
-
-    fn go_down(&mut self, kind: Then, now: Duration) {
-        self.up = false;
-        self.listener = None;
-        self.ours = None;
-        self.waiting = None;
-        self.logind.reboot();
-        self.remember(now, Change::Down(kind));
-        let boots = match kind {
-            Then::Reboot | Then::Kexec => Some(false),
-            Then::SoftReboot => Some(true),
-            Then::Poweroff | Then::Halt => None,
-        };
-        self.boots = boots.map(|same_boot| (now + self.options.boot_time, same_boot));
-    }
-
-    /// The lock as the adapter sees it.
-    pub(super) fn view(&self) -> HoldView {
-        if !self.logind.answers() {
-            return HoldView {
-                held: false,
-                limit: None,
-                trouble: "systemd-logind does not answer; the lock stays as it is".into(),
-            };
-        }
-        let held = self.ours.is_some();
-        HoldView {
-            held,
-            limit: Some(self.logind.limit()),
-            trouble: if held || !self.wanted {
-                String::new()
-            } else {
-                "the host is going down already and logind gives no new lock".into()
-            },
-        }
-    }
-
-    pub(super) fn take(&mut self, now: Duration) -> Result<(), String> {
-        self.wanted = true;
-        if self.ours.is_none() {
-            let id = self.logind.inhibit(WHO, "shutdown", Mode::Delay, None)?;
-            self.ours = Some(id);
-            self.remember(now, Change::LockTaken);
-        }
-        Ok(())
-    }
-
-    pub(super) fn give_up(&mut self, now: Duration) {
-        self.wanted = false;
-        if let Some(id) = self.ours.take() {
-            self.remember(now, Change::LockGone("released"));
-            self.logind.let_go(id, now);
-        }
-    }
-
-    pub(super) fn blocker(&self) -> Option<&Lock> {
-        // The adapter respects block locks on every version, also where logind would not.
-        self.logind.locks().iter().find(|lock| {
-            lock.mode == Mode::Block && lock.what.split(':').any(|what| what == "shutdown")
-        })
-    }
-
-    fn tell_hold(&self) {
-        self.tell(HostEvent::Hold(self.view()));
-    }
-
-    fn tell(&self, event: HostEvent) {
-        if let Some(listener) = &self.listener {
-            // Full or closed: the agent hangs or is gone; a real signal would be lost just the same.
-            let _ = listener.try_send(event);
-        }
-    }
-
-    pub(super) fn remember(&mut self, at: Duration, change: Change) {
-        self.history.push(Moment { at, change });
-    }
-
-    pub(super) fn note(&mut self, at: Duration, text: String) {
-        self.remember(at, Change::Note(text));
     }
 }
 

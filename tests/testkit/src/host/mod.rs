@@ -10,6 +10,7 @@ mod clock;
 pub mod logind;
 mod machine;
 mod port;
+mod state;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,11 @@ impl Controller for Attachments {
             kind::ATTACHMENTS => queue.soon(Key::of(ATTACHMENT, &change.object)),
             kind::PODS => {
                 let node = text(&change.object, "spec.nodeName");
-                for attachment in store.list_shared(kind::ATTACHMENTS).iter().filter(|one| text(one, "spec.nodeName") == node) {
+                for attachment in store
+                    .list_shared(kind::ATTACHMENTS)
+                    .iter()
+                    .filter(|one| text(one, "spec.nodeName") == node)
+                {
                     queue.soon(Key::of(ATTACHMENT, attachment));
                 }
             }
@@ -37,17 +41,30 @@ impl Controller for Attachments {
         }
     }
 
-    fn reconcile(&mut self, store: &Store, key: &Key, queue: &mut Queue) -> Result<(), Unavailable> {
-        let Some(attachment) = store.get_shared(kind::ATTACHMENTS, "", &key.name) else { return Ok(()) };
+    fn reconcile(
+        &mut self,
+        store: &Store,
+        key: &Key,
+        queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
+        let Some(attachment) = store.get_shared(kind::ATTACHMENTS, "", &key.name) else {
+            return Ok(());
+        };
         let node = text(&attachment, "spec.nodeName");
-        if store.list_shared(kind::PODS).iter().any(|pod| text(pod, "spec.nodeName") == node && uses_volumes(pod)) {
+        if store
+            .list_shared(kind::PODS)
+            .iter()
+            .any(|pod| text(pod, "spec.nodeName") == node && uses_volumes(pod))
+        {
             self.free_since.remove(node);
             return Ok(());
         }
         let now = queue.now();
         let since = *self.free_since.entry(node.to_owned()).or_insert(now);
         // `never`, or anything else that is not a number of seconds.
-        let Some(after) = seconds(&attachment, knob::DETACHES) else { return Ok(()) };
+        let Some(after) = seconds(&attachment, knob::DETACHES) else {
+            return Ok(());
+        };
         match (since + after).checked_sub(now) {
             Some(left) if !left.is_zero() => queue.after(key.clone(), left),
             _ => {
@@ -59,6 +76,7 @@ impl Controller for Attachments {
 }
 
 fn uses_volumes(pod: &Value) -> bool {
-    let node_bound = owner(pod).is_some_and(|(kind, ..)| matches!(kind, "DaemonSet" | "Node")) || annotation(pod, "kubernetes.io/config.mirror").is_some();
+    let node_bound = owner(pod).is_some_and(|(kind, ..)| matches!(kind, "DaemonSet" | "Node"))
+        || annotation(pod, "kubernetes.io/config.mirror").is_some();
     !ended(pod) && !node_bound
 }

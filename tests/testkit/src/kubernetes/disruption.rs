@@ -24,7 +24,10 @@ type Counts = Result<(u64, u64), String>;
 impl Disruption {
     fn sync(store: &Store, pdb: &Value) {
         let mut pods = store.list_shared(kind::PODS);
-        pods.retain(|pod| namespace(pod) == namespace(pdb) && selects(&pdb["spec"]["selector"], &pod["metadata"]["labels"]));
+        pods.retain(|pod| {
+            namespace(pod) == namespace(pdb)
+                && selects(&pdb["spec"]["selector"], &pod["metadata"]["labels"])
+        });
         if pods.is_empty() {
             store.record_event(pdb, "Normal", "NoPods", "No matching pods found");
         }
@@ -42,14 +45,21 @@ fn counts(store: &Store, pdb: &Value, pods: &[Arc<Value>]) -> Counts {
     }
     let expected = scale(store, pods)?;
     if has(pdb, "spec.maxUnavailable") {
-        return Ok((expected, expected.saturating_sub(share(&pdb["spec"]["maxUnavailable"], expected))));
+        return Ok((
+            expected,
+            expected.saturating_sub(share(&pdb["spec"]["maxUnavailable"], expected)),
+        ));
     }
     Ok((expected, share(&pdb["spec"]["minAvailable"], expected)))
 }
 
 /// A number, or a percentage rounded up.
 fn share(value: &Value, of: u64) -> u64 {
-    match value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|text| text.parse::<u64>().ok()) {
+    match value
+        .as_str()
+        .and_then(|text| text.strip_suffix('%'))
+        .and_then(|text| text.parse::<u64>().ok())
+    {
         Some(percent) => (of * percent).div_ceil(100),
         None => value.as_u64().unwrap_or(0),
     }
@@ -64,17 +74,32 @@ fn scale(store: &Store, pods: &[Arc<Value>]) -> Result<u64, String> {
         if controllers.iter().any(|(known, _)| known == uid) {
             continue;
         }
-        let plural = match kind {
-            "ReplicaSet" => "replicasets",
-            "StatefulSet" => "statefulsets",
-            "Deployment" => "deployments",
-            "ReplicationController" => "replicationcontrollers",
-            "VirtualMachineInstance" => return Err("virtualmachineinstances.kubevirt.io does not implement the scale subresource".to_owned()),
-            other => return Err(format!("{}s does not implement the scale subresource", other.to_lowercase())),
-        };
-        let replicas = store.get_shared(plural, namespace(pod), owner).and_then(|found| at(&found, "spec.replicas").and_then(Value::as_u64));
+        let plural =
+            match kind {
+                "ReplicaSet" => "replicasets",
+                "StatefulSet" => "statefulsets",
+                "Deployment" => "deployments",
+                "ReplicationController" => "replicationcontrollers",
+                "VirtualMachineInstance" => return Err(
+                    "virtualmachineinstances.kubevirt.io does not implement the scale subresource"
+                        .to_owned(),
+                ),
+                other => {
+                    return Err(format!(
+                        "{}s does not implement the scale subresource",
+                        other.to_lowercase()
+                    ));
+                }
+            };
+        let replicas = store
+            .get_shared(plural, namespace(pod), owner)
+            .and_then(|found| at(&found, "spec.replicas").and_then(Value::as_u64));
         // A stand-in owner that was not created as an object counts by its pods.
-        let counted = replicas.unwrap_or_else(|| pods.iter().filter(|other| crate::kubevirt::fields::owned_by(other, uid)).count() as u64);
+        let counted = replicas.unwrap_or_else(|| {
+            pods.iter()
+                .filter(|other| crate::kubevirt::fields::owned_by(other, uid))
+                .count() as u64
+        });
         controllers.push((uid.to_owned(), counted));
     }
     Ok(controllers.iter().map(|(_, count)| count).sum())
@@ -83,8 +108,15 @@ fn scale(store: &Store, pods: &[Arc<Value>]) -> Result<u64, String> {
 fn succeed(store: &Store, pdb: &Value, pods: &[Arc<Value>], (expected, desired): (u64, u64)) {
     let now = store.stamp();
     let disrupted = still_disrupted(store, pdb, pods);
-    let healthy = pods.iter().filter(|pod| !deleting(pod) && is_true(pod, "Ready") && !disrupted.contains_key(name(pod))).count() as u64;
-    let allowed = if expected == 0 { 0 } else { healthy.saturating_sub(desired) };
+    let healthy = pods
+        .iter()
+        .filter(|pod| !deleting(pod) && is_true(pod, "Ready") && !disrupted.contains_key(name(pod)))
+        .count() as u64;
+    let allowed = if expected == 0 {
+        0
+    } else {
+        healthy.saturating_sub(desired)
+    };
     store.update(kind::PDBS, namespace(pdb), name(pdb), |pdb| {
         let generation = pdb["metadata"]["generation"].clone();
         let status = &mut pdb["status"];
@@ -98,7 +130,11 @@ fn succeed(store: &Store, pdb: &Value, pods: &[Arc<Value>], (expected, desired):
         } else {
             status["disruptedPods"] = Value::Object(disrupted);
         }
-        let (value, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+        let (value, reason) = if allowed > 0 {
+            ("True", "SufficientPods")
+        } else {
+            ("False", "InsufficientPods")
+        };
         set_condition(pdb, "DisruptionAllowed", value, reason, "", &now);
     });
 }
@@ -106,11 +142,20 @@ fn succeed(store: &Store, pdb: &Value, pods: &[Arc<Value>], (expected, desired):
 /// Pods whose eviction was granted a moment ago and whose deletion has not been seen.
 fn still_disrupted(store: &Store, pdb: &Value, pods: &[Arc<Value>]) -> Map<String, Value> {
     let now = store.clock().now();
-    let all = pdb["status"]["disruptedPods"].as_object().cloned().unwrap_or_default();
+    let all = pdb["status"]["disruptedPods"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     all.into_iter()
         .filter(|(pod, since)| {
-            let fresh = since.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()).is_some_and(|at| now.duration_since(at).as_secs() < DISRUPTED_FOR);
-            fresh && pods.iter().any(|found| name(found) == pod && !deleting(found))
+            let fresh = since
+                .as_str()
+                .and_then(|text| text.parse::<jiff::Timestamp>().ok())
+                .is_some_and(|at| now.duration_since(at).as_secs() < DISRUPTED_FOR);
+            fresh
+                && pods
+                    .iter()
+                    .any(|found| name(found) == pod && !deleting(found))
         })
         .collect()
 }
@@ -118,7 +163,12 @@ fn still_disrupted(store: &Store, pdb: &Value, pods: &[Arc<Value>]) -> Map<Strin
 /// Nothing may be disrupted, and `observedGeneration` stays what it was: absent for a budget that never worked.
 fn fail(store: &Store, pdb: &Value, why: &str) {
     let now = store.stamp();
-    store.record_event(pdb, "Warning", "CalculateExpectedPodCountFailed", &format!("Failed to calculate the number of expected pods: {why}"));
+    store.record_event(
+        pdb,
+        "Warning",
+        "CalculateExpectedPodCountFailed",
+        &format!("Failed to calculate the number of expected pods: {why}"),
+    );
     store.update(kind::PDBS, namespace(pdb), name(pdb), |pdb| {
         let status = &mut pdb["status"];
         for field in ["expectedPods", "currentHealthy", "desiredHealthy"] {
@@ -141,7 +191,12 @@ impl Controller for Disruption {
             kind::PDBS => queue.soon(Key::of(PDB, &change.object)),
             kind::PODS => {
                 for pdb in store.list_shared(kind::PDBS) {
-                    if namespace(&pdb) == namespace(&change.object) && selects(&pdb["spec"]["selector"], &change.object["metadata"]["labels"]) {
+                    if namespace(&pdb) == namespace(&change.object)
+                        && selects(
+                            &pdb["spec"]["selector"],
+                            &change.object["metadata"]["labels"],
+                        )
+                    {
                         queue.soon(Key::of(PDB, &pdb));
                     }
                 }
@@ -150,11 +205,27 @@ impl Controller for Disruption {
         }
     }
 
-    fn reconcile(&mut self, store: &Store, key: &Key, queue: &mut Queue) -> Result<(), Unavailable> {
-        let Some(pdb) = store.get_shared(kind::PDBS, &key.namespace, &key.name).filter(|pdb| !deleting(pdb)) else { return Ok(()) };
+    fn reconcile(
+        &mut self,
+        store: &Store,
+        key: &Key,
+        queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
+        let Some(pdb) = store
+            .get_shared(kind::PDBS, &key.namespace, &key.name)
+            .filter(|pdb| !deleting(pdb))
+        else {
+            return Ok(());
+        };
         Self::sync(store, &pdb);
-        if pdb["status"]["disruptedPods"].as_object().is_some_and(|all| !all.is_empty()) {
-            queue.after(key.clone(), std::time::Duration::from_secs(DISRUPTED_FOR.unsigned_abs()));
+        if pdb["status"]["disruptedPods"]
+            .as_object()
+            .is_some_and(|all| !all.is_empty())
+        {
+            queue.after(
+                key.clone(),
+                std::time::Duration::from_secs(DISRUPTED_FOR.unsigned_abs()),
+            );
         }
         Ok(())
     }

@@ -37,13 +37,20 @@ impl Key {
 
     /// The key of a named object.
     pub fn new(what: &'static str, namespace: &str, name: &str) -> Self {
-        Self { what, namespace: namespace.to_owned(), name: name.to_owned() }
+        Self {
+            what,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     /// The same object under another kind of work.
     #[must_use]
     pub fn as_(&self, what: &'static str) -> Self {
-        Self { what, ..self.clone() }
+        Self {
+            what,
+            ..self.clone()
+        }
     }
 }
 
@@ -58,7 +65,12 @@ pub struct Queue {
 
 impl Queue {
     fn new(react: (Duration, Duration), seed: u64) -> Self {
-        Self { due: BTreeMap::new(), now: Duration::ZERO, react, random: SmallRng::seed_from_u64(seed) }
+        Self {
+            due: BTreeMap::new(),
+            now: Duration::ZERO,
+            react,
+            random: SmallRng::seed_from_u64(seed),
+        }
     }
 
     /// Looks at `key` after the usual reaction time.
@@ -81,7 +93,11 @@ impl Queue {
 
     /// A seeded moment between two durations.
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
-        if most <= least { least } else { self.random.random_range(least..=most) }
+        if most <= least {
+            least
+        } else {
+            self.random.random_range(least..=most)
+        }
     }
 
     /// The simulated time.
@@ -123,7 +139,8 @@ pub trait Controller: Send {
     /// Puts the keys that a change concerns into the queue.
     fn changed(&mut self, store: &Store, change: &Change, queue: &mut Queue);
     /// Brings one key up to date, from the newest objects.
-    fn reconcile(&mut self, store: &Store, key: &Key, queue: &mut Queue) -> Result<(), Unavailable>;
+    fn reconcile(&mut self, store: &Store, key: &Key, queue: &mut Queue)
+    -> Result<(), Unavailable>;
 }
 
 /// Turns a part of the world off and on; clones share the switch.
@@ -136,7 +153,10 @@ pub struct Switch {
 impl Switch {
     /// A switch that is on.
     pub fn new(clock: SimClock) -> Self {
-        Self { until: Arc::new(watch::channel(None).0), clock }
+        Self {
+            until: Arc::new(watch::channel(None).0),
+            clock,
+        }
     }
 
     /// Off until this simulated time.
@@ -156,7 +176,9 @@ impl Switch {
 
     /// Whether it is on now.
     pub fn is_up(&self) -> bool {
-        self.until.borrow().is_none_or(|until| self.clock.elapsed() >= until)
+        self.until
+            .borrow()
+            .is_none_or(|until| self.clock.elapsed() >= until)
     }
 
     /// Waits until it is on.
@@ -190,7 +212,13 @@ impl Switch {
 }
 
 /// Runs controllers that share one process: one switch turns all of them off.
-pub async fn run(store: Store, controllers: Vec<Box<dyn Controller>>, switch: Switch, react: (Duration, Duration), seed: u64) {
+pub async fn run(
+    store: Store,
+    controllers: Vec<Box<dyn Controller>>,
+    switch: Switch,
+    react: (Duration, Duration),
+    seed: u64,
+) {
     let mut process = Process::new(&store, controllers, react, seed);
     let mut changed = store.changed();
     loop {
@@ -222,7 +250,12 @@ struct Process {
 }
 
 impl Process {
-    fn new(store: &Store, controllers: Vec<Box<dyn Controller>>, react: (Duration, Duration), seed: u64) -> Self {
+    fn new(
+        store: &Store,
+        controllers: Vec<Box<dyn Controller>>,
+        react: (Duration, Duration),
+        seed: u64,
+    ) -> Self {
         let _ = store;
         let controllers = controllers
             .into_iter()
@@ -231,7 +264,10 @@ impl Process {
                 (controller, Queue::new(react, own))
             })
             .collect();
-        Self { controllers, seen: None }
+        Self {
+            controllers,
+            seen: None,
+        }
     }
 
     /// Takes in what changed and does the work that is due now.
@@ -257,8 +293,14 @@ impl Process {
             None => None,
         };
         let changes = news.unwrap_or_else(|| everything(store));
-        self.seen = Some(changes.last().map_or_else(|| self.seen.unwrap_or_else(|| store.revision()), |last| last.revision));
-        for change in changes.iter().filter(|change| fields::well_formed(&change.object)) {
+        self.seen = Some(changes.last().map_or_else(
+            || self.seen.unwrap_or_else(|| store.revision()),
+            |last| last.revision,
+        ));
+        for change in changes
+            .iter()
+            .filter(|change| fields::well_formed(&change.object))
+        {
             for (controller, queue) in &mut self.controllers {
                 controller.changed(store, change, queue);
             }
@@ -266,7 +308,10 @@ impl Process {
     }
 
     fn next(&self) -> Option<Duration> {
-        self.controllers.iter().filter_map(|(_, queue)| queue.next()).min()
+        self.controllers
+            .iter()
+            .filter_map(|(_, queue)| queue.next())
+            .min()
     }
 }
 
@@ -277,13 +322,16 @@ fn everything(store: &Store) -> Vec<Change> {
         .iter()
         .filter(|kind| kind.plural != "events")
         .flat_map(|kind| {
-            store.list_shared(kind.plural).into_iter().map(|object| Change {
-                revision,
-                kind: ChangeKind::Added,
-                resource: kind.plural.to_owned(),
-                object,
-                previous: None,
-            })
+            store
+                .list_shared(kind.plural)
+                .into_iter()
+                .map(|object| Change {
+                    revision,
+                    kind: ChangeKind::Added,
+                    resource: kind.plural.to_owned(),
+                    object,
+                    previous: None,
+                })
         })
         .collect()
 }
@@ -291,5 +339,8 @@ fn everything(store: &Store) -> Vec<Change> {
 /// A seed of its own for every named part of a world.
 pub fn seed_of(seed: u64, name: &str) -> u64 {
     // FNV-1a: stable over Rust versions, unlike the standard hasher.
-    name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    name.bytes()
+        .fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
 }

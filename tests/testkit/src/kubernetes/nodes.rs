@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::engine::{Controller, Key, Queue, Unavailable};
 use crate::api::{Change, ChangeKind, Store};
-use crate::kubevirt::fields::{condition, deleting, ended, has, name, namespace, push, set_condition, text, time};
+use crate::kubevirt::fields::{
+    condition, deleting, ended, has, name, namespace, push, set_condition, text, time,
+};
 use crate::kubevirt::names::{self, kind};
 
 /// The taint of a cordon.
@@ -33,40 +35,74 @@ impl NodeLifecycle {
     }
 
     fn check_lease(&self, store: &Store, key: &Key, queue: &mut Queue) {
-        let Some(lease) = store.get_shared(kind::LEASES, "kube-node-lease", &key.name) else { return };
-        let Some(renewed) = time(&lease, "spec.renewTime") else { return };
-        let silent = Duration::try_from(store.clock().now().duration_since(renewed)).unwrap_or_default();
+        let Some(lease) = store.get_shared(kind::LEASES, "kube-node-lease", &key.name) else {
+            return;
+        };
+        let Some(renewed) = time(&lease, "spec.renewTime") else {
+            return;
+        };
+        let silent =
+            Duration::try_from(store.clock().now().duration_since(renewed)).unwrap_or_default();
         if silent < self.unknown {
-            queue.after(key.clone(), self.unknown - silent);
+            queue.after(key.clone(), self.unknown.saturating_sub(silent));
             return;
         }
-        let Some(node) = store.get_shared(kind::NODES, "", &key.name) else { return };
+        let Some(node) = store.get_shared(kind::NODES, "", &key.name) else {
+            return;
+        };
         if condition(&node, "Ready").is_some_and(|ready| ready["status"] != "Unknown") {
-            self.lose(store, &node);
+            Self::lose(store, &node);
             queue.after(key.as_(EVICT), self.eviction);
         }
     }
 
-    fn lose(&self, store: &Store, node: &Value) {
+    fn lose(store: &Store, node: &Value) {
         let now = store.stamp();
         store.update(kind::NODES, "", name(node), |node| {
-            set_condition(node, "Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.", &now);
+            set_condition(
+                node,
+                "Ready",
+                "Unknown",
+                "NodeStatusUnknown",
+                "Kubelet stopped posting node status.",
+                &now,
+            );
             for effect in ["NoSchedule", "NoExecute"] {
-                push(&mut node["spec"]["taints"], json!({"key": UNREACHABLE, "effect": effect, "timeAdded": now}));
+                push(
+                    &mut node["spec"]["taints"],
+                    json!({"key": UNREACHABLE, "effect": effect, "timeAdded": now}),
+                );
             }
         });
-        store.record_event(node, "Normal", "NodeNotReady", &format!("Node {} status is now: NodeNotReady", name(node)));
+        store.record_event(
+            node,
+            "Normal",
+            "NodeNotReady",
+            &format!("Node {} status is now: NodeNotReady", name(node)),
+        );
         for pod in pods_on(store, name(node)).iter().filter(|pod| !ended(pod)) {
-            store.update(kind::PODS, namespace(pod), name(pod), |pod| set_condition(pod, "Ready", "False", "NodeNotReady", "", &now));
+            store.update(kind::PODS, namespace(pod), name(pod), |pod| {
+                set_condition(pod, "Ready", "False", "NodeNotReady", "", &now);
+            });
         }
     }
 
     fn evict(&self, store: &Store, node_name: &str) {
         let node = store.get_shared(kind::NODES, "", node_name);
         let gone = node.is_none();
-        let lost = node.as_ref().and_then(|node| condition(node, "Ready").cloned()).filter(|ready| ready["status"] == "Unknown");
-        let since = lost.and_then(|ready| text(&ready, "lastTransitionTime").parse::<jiff::Timestamp>().ok());
-        let long = since.is_some_and(|since| store.clock().now().duration_since(since) >= SignedDuration::try_from(self.eviction).unwrap_or_default());
+        let lost = node
+            .as_ref()
+            .and_then(|node| condition(node, "Ready").cloned())
+            .filter(|ready| ready["status"] == "Unknown");
+        let since = lost.and_then(|ready| {
+            text(&ready, "lastTransitionTime")
+                .parse::<jiff::Timestamp>()
+                .ok()
+        });
+        let long = since.is_some_and(|since| {
+            store.clock().now().duration_since(since)
+                >= SignedDuration::try_from(self.eviction).unwrap_or_default()
+        });
         for pod in pods_on(store, node_name) {
             if gone {
                 store.remove(kind::PODS, namespace(&pod), name(&pod));
@@ -84,11 +120,20 @@ fn pods_on(store: &Store, node: &str) -> Vec<std::sync::Arc<Value>> {
 }
 
 fn tolerates_for_ever(pod: &Value) -> bool {
-    pod["spec"]["tolerations"].as_array().into_iter().flatten().any(|one| (text(one, "key") == UNREACHABLE || text(one, "key").is_empty()) && !has(one, "tolerationSeconds"))
+    pod["spec"]["tolerations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|one| {
+            (text(one, "key") == UNREACHABLE || text(one, "key").is_empty())
+                && !has(one, "tolerationSeconds")
+        })
 }
 
 fn has_taint(node: &Value, key: &str) -> bool {
-    node["spec"]["taints"].as_array().is_some_and(|all| all.iter().any(|taint| taint["key"] == key))
+    node["spec"]["taints"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|taint| taint["key"] == key))
 }
 
 /// Taints follow the facts: cordoned, unreachable.
@@ -101,7 +146,7 @@ fn sync_taints(store: &Store, node: &Value) {
             push(&mut node["spec"]["taints"], json!({"key": names::UNSCHEDULABLE_TAINT, "effect": "NoSchedule", "timeAdded": now}));
         }
         let Some(taints) = node["spec"]["taints"].as_array_mut() else { return };
-        taints.retain(|taint| !(taint["key"] == names::UNSCHEDULABLE_TAINT && !cordoned) && !(taint["key"] == UNREACHABLE && reachable));
+        taints.retain(|taint| (cordoned || taint["key"] != names::UNSCHEDULABLE_TAINT) && (!reachable || taint["key"] != UNREACHABLE));
         if taints.is_empty() {
             crate::kubevirt::fields::remove(&mut node["spec"], "taints");
         }
@@ -116,19 +161,31 @@ impl Controller for NodeLifecycle {
     fn changed(&mut self, store: &Store, change: &Change, queue: &mut Queue) {
         let _ = store;
         match change.resource.as_str() {
-            kind::NODES if change.kind == ChangeKind::Deleted => queue.after(Key::of(EVICT, &change.object), self.unknown),
+            kind::NODES if change.kind == ChangeKind::Deleted => {
+                queue.after(Key::of(EVICT, &change.object), self.unknown);
+            }
             kind::NODES => {
-                let same = change.previous.as_ref().is_some_and(|old| old["spec"] == change.object["spec"] && condition(old, "Ready") == condition(&change.object, "Ready"));
+                let same = change.previous.as_ref().is_some_and(|old| {
+                    old["spec"] == change.object["spec"]
+                        && condition(old, "Ready") == condition(&change.object, "Ready")
+                });
                 if !same {
                     queue.soon(Key::of(CORDON, &change.object));
                 }
             }
-            kind::LEASES if namespace(&change.object) == "kube-node-lease" => queue.after(Key::new(LEASE, "", name(&change.object)), self.unknown),
+            kind::LEASES if namespace(&change.object) == "kube-node-lease" => {
+                queue.after(Key::new(LEASE, "", name(&change.object)), self.unknown);
+            }
             _ => {}
         }
     }
 
-    fn reconcile(&mut self, store: &Store, key: &Key, queue: &mut Queue) -> Result<(), Unavailable> {
+    fn reconcile(
+        &mut self,
+        store: &Store,
+        key: &Key,
+        queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
         match key.what {
             LEASE => self.check_lease(store, key, queue),
             EVICT => self.evict(store, &key.name),

@@ -9,7 +9,9 @@ use super::engine::{Controller, Key, Queue, Unavailable};
 use super::selector::selects;
 use crate::actors::knobs::{Outcome, outcome_of};
 use crate::api::{Change, ChangeKind, Store};
-use crate::kubevirt::fields::{deleting, ended, is_true, label, milli_cpus, name, namespace, quantity, set_condition, text};
+use crate::kubevirt::fields::{
+    deleting, ended, is_true, label, milli_cpus, name, namespace, quantity, set_condition, text,
+};
 use crate::kubevirt::names::{self, kind};
 
 const POD: &str = "pod";
@@ -37,8 +39,15 @@ impl Scheduler {
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         let mut best: Option<(u64, Arc<Value>)> = None;
         for node in &nodes {
-            match fits(store, pod, node, used.get(name(node)).copied().unwrap_or_default()) {
-                Ok(free) if best.as_ref().is_none_or(|(most, _)| free > *most) => best = Some((free, node.clone())),
+            match fits(
+                store,
+                pod,
+                node,
+                used.get(name(node)).copied().unwrap_or_default(),
+            ) {
+                Ok(free) if best.as_ref().is_none_or(|(most, _)| free > *most) => {
+                    best = Some((free, node.clone()));
+                }
                 Ok(_) => {}
                 Err(why) => *reasons.entry(why).or_default() += 1,
             }
@@ -60,13 +69,18 @@ fn bind(store: &Store, pod: &Value, node: &str) {
 
 fn refuse(store: &Store, pod: &Value, message: &str) {
     let now = store.stamp();
-    store.update(kind::PODS, namespace(pod), name(pod), |pod| set_condition(pod, "PodScheduled", "False", "Unschedulable", message, &now));
+    store.update(kind::PODS, namespace(pod), name(pod), |pod| {
+        set_condition(pod, "PodScheduled", "False", "Unschedulable", message, &now);
+    });
     store.record_event(pod, "Warning", "FailedScheduling", message);
 }
 
 /// `0/3 nodes are available: 1 Insufficient memory, 2 node(s) were unschedulable. …`
 fn summary(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
-    let parts: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
+    let parts: Vec<String> = reasons
+        .iter()
+        .map(|(why, count)| format!("{count} {why}"))
+        .collect();
     format!(
         "0/{nodes} nodes are available: {}. preemption: 0/{nodes} nodes are available: {nodes} Preemption is not helpful for scheduling.",
         parts.join(", ")
@@ -86,7 +100,11 @@ fn requests(pod: &Value) -> Resources {
 
 fn usage(store: &Store) -> BTreeMap<String, Resources> {
     let mut used: BTreeMap<String, Resources> = BTreeMap::new();
-    for pod in store.list_shared(kind::PODS).iter().filter(|pod| !ended(pod)) {
+    for pod in store
+        .list_shared(kind::PODS)
+        .iter()
+        .filter(|pod| !ended(pod))
+    {
         let node = text(pod, "spec.nodeName");
         if !node.is_empty() {
             let (sum, more) = (used.entry(node.to_owned()).or_default(), requests(pod));
@@ -100,19 +118,30 @@ fn usage(store: &Store) -> BTreeMap<String, Resources> {
 
 /// The memory that is free on a node that fits, or why it does not.
 fn fits(store: &Store, pod: &Value, node: &Value, used: Resources) -> Result<u64, String> {
-    if node["spec"]["unschedulable"] == true && !tolerates(pod, names::UNSCHEDULABLE_TAINT, "NoSchedule") {
+    if node["spec"]["unschedulable"] == true
+        && !tolerates(pod, names::UNSCHEDULABLE_TAINT, "NoSchedule")
+    {
         return Err("node(s) were unschedulable".to_owned());
     }
     for taint in node["spec"]["taints"].as_array().into_iter().flatten() {
         let (key, effect) = (text(taint, "key"), text(taint, "effect"));
         if effect != "PreferNoSchedule" && !tolerates(pod, key, effect) {
-            return Err(format!("node(s) had untolerated taint {{{key}: {}}}", text(taint, "value")));
+            return Err(format!(
+                "node(s) had untolerated taint {{{key}: {}}}",
+                text(taint, "value")
+            ));
         }
     }
     if !is_true(node, "Ready") {
         return Err("node(s) were not ready".to_owned());
     }
-    let selected = pod["spec"]["nodeSelector"].as_object().is_none_or(|wanted| wanted.iter().all(|(key, value)| Some(label(node, key)) == value.as_str()));
+    let selected = pod["spec"]["nodeSelector"]
+        .as_object()
+        .is_none_or(|wanted| {
+            wanted
+                .iter()
+                .all(|(key, value)| Some(label(node, key)) == value.as_str())
+        });
     if !selected {
         return Err("node(s) didn't match Pod's node affinity/selector".to_owned());
     }
@@ -134,20 +163,27 @@ fn fits(store: &Store, pod: &Value, node: &Value, used: Resources) -> Result<u64
 }
 
 fn tolerates(pod: &Value, key: &str, effect: &str) -> bool {
-    pod["spec"]["tolerations"].as_array().into_iter().flatten().any(|one| {
-        let by_key = text(one, "key") == key || text(one, "key").is_empty() && text(one, "operator") == "Exists";
-        by_key && (text(one, "effect").is_empty() || text(one, "effect") == effect)
-    })
+    pod["spec"]["tolerations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|one| {
+            let by_key = text(one, "key") == key
+                || text(one, "key").is_empty() && text(one, "operator") == "Exists";
+            by_key && (text(one, "effect").is_empty() || text(one, "effect") == effect)
+        })
 }
 
 /// Required anti-affinity by host name: no pod of these labels may be there.
 fn excluded(store: &Store, pod: &Value, node: &str) -> bool {
     let rules = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"].as_array();
     rules.into_iter().flatten().any(|rule| {
-        store
-            .list_shared(kind::PODS)
-            .iter()
-            .any(|other| !ended(other) && text(other, "spec.nodeName") == node && namespace(other) == namespace(pod) && selects(&rule["labelSelector"], &other["metadata"]["labels"]))
+        store.list_shared(kind::PODS).iter().any(|other| {
+            !ended(other)
+                && text(other, "spec.nodeName") == node
+                && namespace(other) == namespace(pod)
+                && selects(&rule["labelSelector"], &other["metadata"]["labels"])
+        })
     })
 }
 
@@ -164,7 +200,9 @@ impl Controller for Scheduler {
     fn changed(&mut self, store: &Store, change: &Change, queue: &mut Queue) {
         let object = &change.object;
         match change.resource.as_str() {
-            kind::PODS if is_waiting(object) && change.kind == ChangeKind::Added => queue.soon(Key::of(POD, object)),
+            kind::PODS if is_waiting(object) && change.kind == ChangeKind::Added => {
+                queue.soon(Key::of(POD, object));
+            }
             // Room may have become free.
             kind::PODS if change.kind == ChangeKind::Deleted || ended(object) => wake(store, queue),
             kind::NODES => {
@@ -182,8 +220,16 @@ impl Controller for Scheduler {
         }
     }
 
-    fn reconcile(&mut self, store: &Store, key: &Key, queue: &mut Queue) -> Result<(), Unavailable> {
-        if let Some(pod) = store.get_shared(kind::PODS, &key.namespace, &key.name).filter(|pod| is_waiting(pod)) {
+    fn reconcile(
+        &mut self,
+        store: &Store,
+        key: &Key,
+        queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
+        if let Some(pod) = store
+            .get_shared(kind::PODS, &key.namespace, &key.name)
+            .filter(|pod| is_waiting(pod))
+        {
             Self::place(store, &pod, queue);
         }
         Ok(())
@@ -191,7 +237,11 @@ impl Controller for Scheduler {
 }
 
 fn wake(store: &Store, queue: &mut Queue) {
-    for pod in store.list_shared(kind::PODS).iter().filter(|pod| is_waiting(pod)) {
+    for pod in store
+        .list_shared(kind::PODS)
+        .iter()
+        .filter(|pod| is_waiting(pod))
+    {
         queue.soon(Key::of(POD, pod));
     }
 }

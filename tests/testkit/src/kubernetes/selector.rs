@@ -7,15 +7,27 @@ pub fn selects(selector: &Value, labels: &Value) -> bool {
     if !selector.is_object() {
         return false;
     }
-    let by_labels = selector["matchLabels"].as_object().is_none_or(|wanted| wanted.iter().all(|(key, value)| labels.get(key) == Some(value)));
-    let by_expressions = selector["matchExpressions"].as_array().is_none_or(|all| all.iter().all(|one| holds(one, labels)));
+    let by_labels = selector["matchLabels"].as_object().is_none_or(|wanted| {
+        wanted
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+    });
+    let by_expressions = selector["matchExpressions"]
+        .as_array()
+        .is_none_or(|all| all.iter().all(|one| holds(one, labels)));
     by_labels && by_expressions
 }
 
 fn holds(expression: &Value, labels: &Value) -> bool {
     let key = expression["key"].as_str().unwrap_or_default();
     let value = labels.get(key);
-    let listed = || value.is_some_and(|value| expression["values"].as_array().is_some_and(|all| all.contains(value)));
+    let listed = || {
+        value.is_some_and(|value| {
+            expression["values"]
+                .as_array()
+                .is_some_and(|all| all.contains(value))
+        })
+    };
     match expression["operator"].as_str() {
         Some("In") => listed(),
         Some("NotIn") => !listed(),

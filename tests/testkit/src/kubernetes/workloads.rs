@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::engine::{Controller, Key, Queue, Unavailable};
 use crate::api::{Change, ChangeKind, Store};
-use crate::kubevirt::fields::{annotation, deleting, ended, is_launcher, name, namespace, owned_by, text, uid};
+use crate::kubevirt::fields::{
+    annotation, deleting, ended, is_launcher, name, namespace, owned_by, text, uid,
+};
 use crate::kubevirt::names::{kind, knob};
 
 /// The workload controllers.
@@ -31,7 +33,12 @@ impl Controller for Workloads {
         }
     }
 
-    fn reconcile(&mut self, _store: &Store, _key: &Key, _queue: &mut Queue) -> Result<(), Unavailable> {
+    fn reconcile(
+        &mut self,
+        _store: &Store,
+        _key: &Key,
+        _queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
         Ok(())
     }
 }
@@ -41,7 +48,11 @@ fn drop_attachments(store: &Store, pod: &Value) {
     if !is_launcher(pod) {
         return;
     }
-    for other in store.list_shared(kind::PODS).iter().filter(|other| owned_by(other, uid(pod)) && !deleting(other)) {
+    for other in store
+        .list_shared(kind::PODS)
+        .iter()
+        .filter(|other| owned_by(other, uid(pod)) && !deleting(other))
+    {
         store.delete(kind::PODS, namespace(other), name(other));
     }
 }
@@ -100,11 +111,23 @@ mod tests {
     fn where_a_pod_comes_back() {
         assert_eq!(successor(&gone("never")), None);
         let elsewhere = successor(&gone("elsewhere")).unwrap();
-        assert_eq!((text(&elsewhere, "metadata.generateName"), text(&elsewhere, "spec.nodeName")), ("web-", ""));
+        assert_eq!(
+            (
+                text(&elsewhere, "metadata.generateName"),
+                text(&elsewhere, "spec.nodeName")
+            ),
+            ("web-", "")
+        );
         let same = successor(&gone("same_name:n2")).unwrap();
         assert_eq!((name(&same), text(&same, "spec.nodeName")), ("web-0", "n2"));
         let pending = successor(&gone("same_name:pending")).unwrap();
-        assert_eq!((name(&pending), text(&pending, "spec.nodeName")), ("web-0", ""));
-        assert_eq!(text(&successor(&gone("here")).unwrap(), "spec.nodeName"), "n1");
+        assert_eq!(
+            (name(&pending), text(&pending, "spec.nodeName")),
+            ("web-0", "")
+        );
+        assert_eq!(
+            text(&successor(&gone("here")).unwrap(), "spec.nodeName"),
+            "n1"
+        );
     }
 }

@@ -11,7 +11,8 @@ pub fn text<'a>(object: &'a Value, path: &str) -> &'a str {
 
 /// The value at a dotted path.
 pub fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('.').try_fold(object, |value, field| value.get(field))
+    path.split('.')
+        .try_fold(object, |value, field| value.get(field))
 }
 
 /// Whether the value at a dotted path is `true`.
@@ -46,12 +47,17 @@ pub fn phase(object: &Value) -> &str {
 
 /// A label, empty when it is not there.
 pub fn label<'a>(object: &'a Value, key: &str) -> &'a str {
-    object["metadata"]["labels"].get(key).and_then(Value::as_str).unwrap_or_default()
+    object["metadata"]["labels"]
+        .get(key)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// An annotation.
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object["metadata"]["annotations"].get(key).and_then(Value::as_str)
+    object["metadata"]["annotations"]
+        .get(key)
+        .and_then(Value::as_str)
 }
 
 /// An annotation that holds seconds; anything unreadable counts as absent.
@@ -72,7 +78,10 @@ pub fn ended(object: &Value) -> bool {
 
 /// A condition of `status.conditions`.
 pub fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
-    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
+    object["status"]["conditions"]
+        .as_array()?
+        .iter()
+        .find(|condition| condition["type"] == type_)
 }
 
 /// Whether a condition has status `True`.
@@ -81,7 +90,14 @@ pub fn is_true(object: &Value, type_: &str) -> bool {
 }
 
 /// Sets a condition; its transition time moves only when its status changes.
-pub fn set_condition(object: &mut Value, type_: &str, status: &str, reason: &str, message: &str, now: &str) {
+pub fn set_condition(
+    object: &mut Value,
+    type_: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    now: &str,
+) {
     let same = condition(object, type_).is_some_and(|old| {
         old["status"] == status && text(old, "reason") == reason && text(old, "message") == message
     });
@@ -98,7 +114,10 @@ pub fn set_condition(object: &mut Value, type_: &str, status: &str, reason: &str
         }
     }
     let list = &mut object["status"]["conditions"];
-    match list.as_array_mut().and_then(|all| all.iter_mut().find(|old| old["type"] == type_)) {
+    match list
+        .as_array_mut()
+        .and_then(|all| all.iter_mut().find(|old| old["type"] == type_))
+    {
         Some(old) => *old = fresh,
         None => push(list, fresh),
     }
@@ -129,7 +148,10 @@ pub fn push(value: &mut Value, item: Value) {
 /// Sets `status.phase` and appends to `status.phaseTransitionTimestamps`, as VMI and VMIM do.
 pub fn set_phase(object: &mut Value, phase: &str, now: &str) {
     object["status"]["phase"] = json!(phase);
-    push(&mut object["status"]["phaseTransitionTimestamps"], json!({"phase": phase, "phaseTransitionTimestamp": now}));
+    push(
+        &mut object["status"]["phaseTransitionTimestamps"],
+        json!({"phase": phase, "phaseTransitionTimestamp": now}),
+    );
 }
 
 /// When a phase was entered the last time.
@@ -165,7 +187,8 @@ pub fn migrates_by(vmi: &Value, vmim_uid: &str) -> bool {
 
 /// Whether a VMI is copying right now.
 pub fn is_migrating(vmi: &Value) -> bool {
-    has(vmi, "status.migrationState.startTimestamp") && !has(vmi, "status.migrationState.endTimestamp")
+    has(vmi, "status.migrationState.startTimestamp")
+        && !has(vmi, "status.migrationState.endTimestamp")
 }
 
 /// The simulated date of a JSON timestamp.
@@ -205,11 +228,33 @@ pub fn milli_cpus(value: &Value) -> u64 {
 
 /// Whether an object has the shape that controllers rely on. A malformed one is left alone, as a typed client would skip it.
 pub fn well_formed(object: &Value) -> bool {
-    let map_or_absent = |path: &str| at(object, path).is_none_or(|value| value.is_object() || value.is_null());
-    let maps = ["metadata", "metadata.labels", "metadata.annotations", "spec", "status", "status.migrationState", "status.activePods"];
+    let map_or_absent =
+        |path: &str| at(object, path).is_none_or(|value| value.is_object() || value.is_null());
+    let maps = [
+        "metadata",
+        "metadata.labels",
+        "metadata.annotations",
+        "spec",
+        "status",
+        "status.migrationState",
+        "status.activePods",
+    ];
     let list_or_absent = |path: &str| {
-        at(object, path).is_none_or(|value| value.is_null() || value.as_array().is_some_and(|all| all.iter().all(Value::is_object)))
+        at(object, path).is_none_or(|value| {
+            value.is_null()
+                || value
+                    .as_array()
+                    .is_some_and(|all| all.iter().all(Value::is_object))
+        })
     };
-    let lists = ["metadata.ownerReferences", "spec.taints", "status.conditions", "status.phaseTransitionTimestamps", "status.containerStatuses"];
-    object.is_object() && maps.into_iter().all(map_or_absent) && lists.into_iter().all(list_or_absent)
+    let lists = [
+        "metadata.ownerReferences",
+        "spec.taints",
+        "status.conditions",
+        "status.phaseTransitionTimestamps",
+        "status.containerStatuses",
+    ];
+    object.is_object()
+        && maps.into_iter().all(map_or_absent)
+        && lists.into_iter().all(list_or_absent)
 }

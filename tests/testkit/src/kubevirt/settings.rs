@@ -46,7 +46,10 @@ impl Default for Settings {
 impl Settings {
     /// The defaults of a version.
     pub fn of(major: u8, minor: u8) -> Self {
-        Self { version: (major, minor), ..Self::default() }
+        Self {
+            version: (major, minor),
+            ..Self::default()
+        }
     }
 
     /// Whether this version is at least `major.minor`.
@@ -114,10 +117,10 @@ impl Default for Timings {
         let ms = Duration::from_millis;
         let s = Duration::from_secs;
         Self {
-            react: (ms(40), ms(110)),
+            react: (ms(70), ms(170)),
             look: s(5),
             look_by_priority: [s(1), s(3), s(5)],
-            wake: (ms(200), ms(800)),
+            wake: (ms(350), ms(800)),
             evacuation_look: s(5),
             backoff: s(20),
             unschedulable: s(300),
@@ -159,16 +162,36 @@ pub fn install(store: &Store, settings: &Settings) -> Result<(), Failure> {
 }
 
 const CRDS: &[(&str, &str, &str)] = &[
-    ("virtualmachineinstances", "VirtualMachineInstance", "kubevirt.io"),
-    ("virtualmachineinstancemigrations", "VirtualMachineInstanceMigration", "kubevirt.io"),
+    (
+        "virtualmachineinstances",
+        "VirtualMachineInstance",
+        "kubevirt.io",
+    ),
+    (
+        "virtualmachineinstancemigrations",
+        "VirtualMachineInstanceMigration",
+        "kubevirt.io",
+    ),
     ("virtualmachines", "VirtualMachine", "kubevirt.io"),
-    ("virtualmachineinstancereplicasets", "VirtualMachineInstanceReplicaSet", "kubevirt.io"),
-    ("virtualmachinepools", "VirtualMachinePool", "pool.kubevirt.io"),
+    (
+        "virtualmachineinstancereplicasets",
+        "VirtualMachineInstanceReplicaSet",
+        "kubevirt.io",
+    ),
+    (
+        "virtualmachinepools",
+        "VirtualMachinePool",
+        "pool.kubevirt.io",
+    ),
     ("kubevirts", "KubeVirt", "kubevirt.io"),
 ];
 
 fn configuration(settings: &Settings) -> Value {
-    let gates = if settings.priority_queue { json!(["MigrationPriorityQueue"]) } else { json!([]) };
+    let gates = if settings.priority_queue {
+        json!(["MigrationPriorityQueue"])
+    } else {
+        json!([])
+    };
     let version = settings.version_text();
     json!({
         "metadata": {"name": "kubevirt", "namespace": "kubevirt"},

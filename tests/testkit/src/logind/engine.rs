@@ -1,12 +1,10 @@
-//! Where does the state of the stand-in change? Here alone: requests, delays, jobs, restarts.
+//! What does the stand-in know, and who holds which lock?
 
-use super::facts::{INTERFACE, Kind, NAME, PATH, Refused, Version};
-use super::journal::{Happened, Journal, Why};
+use super::facts::{Kind, Refused, Version};
+use super::journal::{Happened, Journal};
 use super::locks::{self, Foreign, Lock};
-use super::manager::Manager;
 use super::{Options, State};
-use anyhow::Context;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,14 +13,14 @@ use tokio::sync::Notify;
 use vmdrain_agent::drain::time::Mono;
 use vmdrain_agent::host::clock;
 use vmdrain_agent::host::login1::{Inhibitor, USEC_INFINITY};
-use zbus::{Connection, Variant};
+use zbus::Connection;
 
 /// Who asks for a shutdown, and how.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    uid: u32,
-    key: bool,
-    scheduled: Option<u64>,
+    pub(super) uid: u32,
+    pub(super) key: bool,
+    pub(super) scheduled: Option<u64>,
 }
 
 impl Asked {
@@ -41,7 +39,7 @@ impl Asked {
         }
     }
 
-    fn by_schedule(usec: u64) -> Self {
+    pub(super) fn by_schedule(usec: u64) -> Self {
         Self {
             scheduled: Some(usec),
             ..Self::by_user(0)
@@ -51,32 +49,33 @@ impl Asked {
 
 /// A shutdown that was announced.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
-    kind: Kind,
-    asked: Asked,
+pub(super) struct Pending {
+    pub(super) kind: Kind,
+    pub(super) asked: Asked,
     /// End of the delay; far away for `infinity`.
-    until: Mono,
-    delayed: bool,
+    pub(super) until: Mono,
+    pub(super) delayed: bool,
 }
 
 /// What was scheduled: kind, its time on the wire (`CLOCK_REALTIME`), and when that is.
 #[derive(Clone, Copy, Debug)]
-struct Scheduled {
-    kind: Kind,
-    usec: u64,
-    at: Mono,
+pub(super) struct Scheduled {
+    pub(super) kind: Kind,
+    pub(super) usec: u64,
+    pub(super) at: Mono,
 }
 
+/// Everything that changes.
 #[derive(Debug, Default)]
-struct Inner {
-    limit: Duration,
-    locks: BTreeMap<u64, Lock>,
-    next_lock: u64,
-    pending: Option<Pending>,
-    scheduled: Option<Scheduled>,
-    fail_next_job: bool,
-    down: bool,
-    bus: Option<Connection>,
+pub(super) struct Inner {
+    pub(super) limit: Duration,
+    pub(super) locks: BTreeMap<u64, Lock>,
+    pub(super) next_lock: u64,
+    pub(super) pending: Option<Pending>,
+    pub(super) scheduled: Option<Scheduled>,
+    pub(super) fail_next_job: bool,
+    pub(super) down: bool,
+    pub(super) bus: Option<Connection>,
 }
 
 /// The stand-in's heart.
@@ -84,13 +83,13 @@ struct Inner {
 pub(super) struct Engine {
     pub(super) version: Version,
     pub(super) journal: Journal,
-    address: String,
+    pub(super) address: String,
     speed: f64,
-    folder: tempfile::TempDir,
+    pub(super) folder: tempfile::TempDir,
     inner: Mutex<Inner>,
-    wake: Notify,
-    /// One change at a time: a request is announced before the next one is judged.
-    pub(super) turn: tokio::sync::Mutex<()>,
+    pub(super) wake: Notify,
+    /// logind has one thread: a request is announced before anything else is answered.
+    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Engine {
@@ -107,19 +106,17 @@ impl Engine {
                 ..Inner::default()
             }),
             wake: Notify::new(),
-            turn: tokio::sync::Mutex::default(),
+            turn: Arc::default(),
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn latency(&self, real: Duration) -> Duration {
+    pub(super) fn latency(&self, real: Duration) -> Duration {
         real.div_f64(self.speed.max(1e-3))
     }
-
-    // ---- reading ----
 
     pub(super) fn inhibit_folder(&self) -> PathBuf {
         self.folder.path().to_owned()
@@ -172,8 +169,6 @@ impl Engine {
         }
     }
 
-    // ---- locks ----
-
     pub(super) fn inhibit(self: &Arc<Self>, entry: Inhibitor) -> Result<OwnedFd, Refused> {
         match entry.mode.as_str() {
             "delay" | "block" => {}
@@ -218,7 +213,7 @@ impl Engine {
         Ok(writer)
     }
 
-    fn watch(
+    pub(super) fn watch(
         self: &Arc<Self>,
         number: u64,
         reader: tokio::net::unix::pipe::Receiver,
@@ -252,401 +247,4 @@ impl Engine {
         }
         self.wake.notify_one();
     }
-
-    // ---- requests ----
-
-    /// As the client does it: on any failure but a plain no, PID 1 is asked, which waits for nobody.
-    pub(super) async fn systemctl(self: &Arc<Self>, kind: Kind) -> Result<(), Refused> {
-        let answer = match self.state().running {
-            true => self.request(kind, Asked::by_user(0)).await,
-            false => Err(Refused::new(
-                "org.freedesktop.DBus.Error.NoReply",
-                "logind does not answer",
-            )),
-        };
-        match answer {
-            Err(e) if !e.name.ends_with("AccessDenied") && !e.name.contains(".login1.") => {
-                self.go_down(kind, Why::Bypassed);
-                Ok(())
-            }
-            answer => answer,
-        }
-    }
-
-    pub(super) async fn request(self: &Arc<Self>, kind: Kind, asked: Asked) -> Result<(), Refused> {
-        let turn = self.turn.lock().await;
-        let (delayed, tell) = {
-            let mut inner = self.lock();
-            self.judge(&inner, kind, asked)?;
-            // An immediate request drops what was scheduled; a scheduled one has come.
-            let tell = inner.scheduled.take().is_some() || self.version.tells_schedule();
-            let waits = inner.locks.values().any(Lock::delays) && !inner.limit.is_zero();
-            let limit = inner.limit;
-            inner.pending = Some(Pending {
-                kind,
-                asked,
-                until: clock::now() + limit,
-                delayed: waits,
-            });
-            (waits, tell && self.version.tells_schedule())
-        };
-        self.journal.write(Happened::Prepared { kind, delayed });
-        if tell && !self.version.tells_deadline() {
-            self.tell_schedule(("", USEC_INFINITY)).await;
-        }
-        self.prepare(true, Some(kind)).await;
-        if tell && self.version.tells_deadline() {
-            let (word, usec) = self.scheduled();
-            self.tell_schedule((&word, usec)).await;
-        }
-        drop(turn);
-        self.wake.notify_one();
-        Ok(())
-    }
-
-    fn judge(&self, inner: &Inner, kind: Kind, asked: Asked) -> Result<(), Refused> {
-        if let Some(pending) = inner.pending {
-            return Err(self.version.busy(pending.kind, kind));
-        }
-        let blocked = inner.locks.values().any(Lock::blocks);
-        if blocked && (asked.key || asked.uid != 0 || self.version.blocks_root()) {
-            return Err(self.version.blocked());
-        }
-        let waits = inner.locks.values().any(Lock::delays);
-        if waits && inner.limit == Duration::MAX && !self.version.counts_infinity() {
-            return Err(Refused::overflow());
-        }
-        Ok(())
-    }
-
-    pub(super) async fn schedule_in(
-        self: &Arc<Self>,
-        kind: Kind,
-        after: Duration,
-    ) -> Result<(), Refused> {
-        let usec = u64::try_from((realtime() + after).as_micros()).unwrap_or(u64::MAX);
-        self.schedule(kind, usec).await
-    }
-
-    pub(super) async fn schedule(self: &Arc<Self>, kind: Kind, usec: u64) -> Result<(), Refused> {
-        let left = Duration::from_micros(usec).saturating_sub(realtime());
-        {
-            let mut inner = self.lock();
-            if inner.locks.values().any(Lock::blocks) && self.version.blocks_root() {
-                return Err(self.version.blocked());
-            }
-            inner.scheduled = Some(Scheduled {
-                kind,
-                usec,
-                at: clock::now() + left,
-            });
-        }
-        if self.version.tells_schedule() {
-            self.tell_schedule((kind.word(), usec)).await;
-        }
-        self.wake.notify_one();
-        Ok(())
-    }
-
-    /// True on 256 and older even when nothing is called off: they go down all the same.
-    pub(super) async fn cancel(&self) -> bool {
-        let _turn = self.turn.lock().await;
-        let (had, cancelled) = {
-            let mut inner = self.lock();
-            let scheduled = inner.scheduled.take().is_some();
-            let pending = inner.pending.filter(|pending| !pending.asked.key);
-            let cancels = pending.is_some() && self.version.tells_schedule();
-            if cancels {
-                inner.pending = None;
-            }
-            (scheduled || pending.is_some(), scheduled || cancels)
-        };
-        if cancelled {
-            self.journal.write(Happened::Cancelled);
-        }
-        if had && self.version.tells_schedule() {
-            self.tell_schedule(("", USEC_INFINITY)).await;
-        }
-        self.wake.notify_one();
-        had
-    }
-
-    pub(super) fn fail_next_job(&self) {
-        self.lock().fail_next_job = true;
-    }
-
-    pub(super) fn set_limit(&self, limit: Duration) {
-        self.lock().limit = limit;
-    }
-
-    pub(super) async fn unprepare(&self) {
-        let pending = self.lock().pending.take();
-        if let Some(pending) = pending {
-            self.journal.write(Happened::Unprepared);
-            self.prepare(false, Some(pending.kind)).await;
-        }
-    }
-
-    // ---- time ----
-
-    /// Timers and the end of delays, until it is aborted.
-    pub(super) async fn run(self: Arc<Self>) {
-        loop {
-            let wake = self.wake.notified();
-            let nap = self.step().await;
-            let bus = self.lock().bus.clone();
-            let bus_lost = async {
-                match bus {
-                    Some(bus) => bus.closed().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = wake => {}
-                () = tokio::time::sleep(nap) => {}
-                () = bus_lost => self.bus_lost().await,
-            }
-        }
-    }
-
-    /// Does what is due; how long until something else is.
-    async fn step(self: &Arc<Self>) -> Duration {
-        let now = clock::now();
-        let (pending, scheduled, holding, on_the_bus) = {
-            let inner = self.lock();
-            let holding = inner.locks.values().any(Lock::delays);
-            (inner.pending, inner.scheduled, holding, inner.bus.is_some())
-        };
-        let far = Duration::from_secs(3600);
-        if self.state().down || !on_the_bus {
-            return far;
-        }
-        if let Some(pending) = pending {
-            if pending.delayed && holding && now < pending.until {
-                return pending.until.left(now).min(far);
-            }
-            let why = match (pending.delayed, holding) {
-                (false, _) => Why::NotDelayed,
-                (true, false) => Why::Released,
-                (true, true) => Why::Expired,
-            };
-            tokio::time::sleep(self.latency(Duration::from_millis(20))).await;
-            self.start_job(pending.kind, why).await;
-            return far;
-        }
-        let Some(due) = scheduled else { return far };
-        if now < due.at {
-            return due.at.left(now).min(far);
-        }
-        if let Err(error) = self.request(due.kind, Asked::by_schedule(due.usec)).await {
-            tracing::debug!(%error, "the scheduled shutdown was refused");
-            self.lock().scheduled = None;
-        }
-        Duration::ZERO
-    }
-
-    async fn start_job(&self, kind: Kind, why: Why) {
-        {
-            let mut inner = self.lock();
-            // Called off or forgotten in the meantime.
-            if inner.pending.is_none() {
-                return;
-            }
-            let on_the_bus = inner.bus.as_ref().is_some_and(|bus| !bus.is_closed());
-            if !std::mem::take(&mut inner.fail_next_job) && on_the_bus {
-                drop(inner);
-                self.go_down(kind, why);
-                return;
-            }
-            inner.pending = None;
-        }
-        self.journal.write(Happened::JobFailed);
-        self.prepare(false, Some(kind)).await;
-    }
-
-    fn go_down(&self, kind: Kind, why: Why) {
-        let mut inner = self.lock();
-        if !std::mem::replace(&mut inner.down, true) {
-            self.journal.write(Happened::Down { kind, why });
-        }
-    }
-
-    // ---- the bus ----
-
-    /// Comes (back) onto the bus with what is on disk: locks whose holder still lives, and a schedule.
-    pub(super) async fn connect(self: &Arc<Self>) -> anyhow::Result<()> {
-        self.reopen_locks()?;
-        let manager = Manager {
-            engine: self.clone(),
-        };
-        let bus = zbus::connection::Builder::address(self.address.as_str())
-            .serve_at(PATH, manager)
-            .name(NAME)
-            .build();
-        let bus = tokio::time::timeout(Duration::from_secs(5), bus)
-            .await
-            .context("the bus does not answer")?
-            .context("cannot offer org.freedesktop.login1 on the bus")?;
-        self.lock().bus = Some(bus);
-        self.journal.write(Happened::Back);
-        self.wake.notify_one();
-        Ok(())
-    }
-
-    fn reopen_locks(self: &Arc<Self>) -> anyhow::Result<()> {
-        let mut inner = self.lock();
-        let unwatched: Vec<u64> = inner
-            .locks
-            .iter()
-            .filter(|(_, lock)| lock.watch.is_none())
-            .map(|(number, _)| *number)
-            .collect();
-        for number in unwatched {
-            let Some(lock) = inner.locks.get_mut(&number) else {
-                continue;
-            };
-            match locks::reopen(&lock.fifo)? {
-                Some(reader) => lock.watch = Some(self.watch(number, reader)),
-                None => {
-                    let who = lock.entry.who.clone();
-                    inner.locks.remove(&number);
-                    self.journal.write(Happened::Unlocked { who });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) async fn stop(&self) {
-        let bus = {
-            let mut inner = self.lock();
-            // logind's ends of the FIFOs close with it; files and holders stay.
-            for lock in inner.locks.values_mut() {
-                if let Some(watch) = lock.watch.take() {
-                    watch.abort();
-                }
-            }
-            if let Some(pending) = inner.pending.take() {
-                match pending.asked.scheduled {
-                    // /run/systemd/shutdown/scheduled is still there: the next logind re-arms it in the past.
-                    Some(usec) => {
-                        inner.scheduled = Some(Scheduled {
-                            kind: pending.kind,
-                            usec,
-                            at: Mono(0),
-                        });
-                    }
-                    None => self.journal.write(Happened::Forgotten),
-                }
-            }
-            inner.bus.take()
-        };
-        if let Some(bus) = bus {
-            let _ = bus.close().await;
-        }
-        self.journal.write(Happened::Gone);
-        self.wake.notify_one();
-    }
-
-    /// 252 is restarted with the bus; later versions live on without it and never come back by themselves.
-    async fn bus_lost(self: &Arc<Self>) {
-        if !self.version.follows_the_bus() {
-            // Timers go on; nobody is told anything any more.
-            self.journal.write(Happened::Gone);
-            let bus = self.lock().bus.clone();
-            self.await_new_bus(bus).await;
-            return;
-        }
-        self.stop().await;
-        for _ in 0..50 {
-            tokio::time::sleep(self.latency(Duration::from_millis(100))).await;
-            if self.connect().await.is_ok() {
-                return;
-            }
-        }
-    }
-
-    /// Goes on with the timers on a dead connection until a restart replaces it.
-    async fn await_new_bus(self: &Arc<Self>, dead: Option<Connection>) {
-        loop {
-            let wake = self.wake.notified();
-            let nap = self.step().await;
-            let replaced = {
-                let inner = self.lock();
-                inner.bus.as_ref().map(Connection::unique_name)
-                    != dead.as_ref().map(Connection::unique_name)
-                    || inner.bus.as_ref().is_none_or(|bus| !bus.is_closed())
-            };
-            if replaced {
-                return;
-            }
-            tokio::select! {
-                () = wake => {}
-                () = tokio::time::sleep(nap) => {}
-            }
-        }
-    }
-
-    /// For a drop: no await, and nobody is told.
-    pub(super) fn abandon(&self) {
-        let mut inner = self.lock();
-        inner.locks.clear();
-        inner.bus = None;
-    }
-
-    async fn prepare(&self, begins: bool, kind: Option<Kind>) {
-        if self.version.signals_metadata() {
-            let word = kind.map_or("", Kind::word);
-            let about = HashMap::from([("type", Variant::new(word))]);
-            self.emit(
-                INTERFACE,
-                "PrepareForShutdownWithMetadata",
-                &(begins, about),
-            )
-            .await;
-        }
-        self.emit(INTERFACE, "PrepareForShutdown", &begins).await;
-    }
-
-    async fn tell_schedule(&self, value: (&str, u64)) {
-        let changed = HashMap::from([("ScheduledShutdown", Variant::new(value))]);
-        let body = (INTERFACE, changed, Vec::<&str>::new());
-        self.emit(
-            "org.freedesktop.DBus.Properties",
-            "PropertiesChanged",
-            &body,
-        )
-        .await;
-    }
-
-    pub(super) async fn emit_raw<B>(&self, member: &str, body: &B) -> anyhow::Result<()>
-    where
-        B: serde::Serialize + zbus::DynamicType + Sync,
-    {
-        let bus = self.lock().bus.clone();
-        let bus = bus.context("logind is not on the bus")?;
-        bus.emit_signal(None::<&str>, PATH, INTERFACE, member, body)
-            .await?;
-        Ok(())
-    }
-
-    async fn emit<B>(&self, interface: &str, member: &str, body: &B)
-    where
-        B: serde::Serialize + zbus::DynamicType + Sync,
-    {
-        let bus = self.lock().bus.clone();
-        if let Some(bus) = bus {
-            // On a dead connection nothing is said, as with the real one.
-            let _ = bus
-                .emit_signal(None::<&str>, PATH, interface, member, body)
-                .await;
-        }
-    }
-}
-
-/// The wire wants wall time for scheduled shutdowns; nothing else here does.
-fn realtime() -> Duration {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME)
-        .map(Duration::from)
-        .unwrap_or_default()
 }

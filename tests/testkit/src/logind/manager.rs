@@ -77,7 +77,8 @@ impl Manager {
         self.engine.inhibit(entry).map(OwnedFd::from)
     }
 
-    fn list_inhibitors(&self) -> Vec<Inhibitor> {
+    async fn list_inhibitors(&self) -> Vec<Inhibitor> {
+        let _turn = self.engine.turn.lock().await;
         self.engine.inhibitors()
     }
 
@@ -85,8 +86,10 @@ impl Manager {
         &self,
         #[zbus(connection)] bus: &Connection,
         #[zbus(header)] call: Header<'_>,
-        _interactive: bool,
+        interactive: bool,
     ) -> Result<(), Refused> {
+        // Nobody is there to be asked for a password.
+        let _ = interactive;
         self.go(bus, &call, Kind::Poweroff, 0).await
     }
 
@@ -94,8 +97,10 @@ impl Manager {
         &self,
         #[zbus(connection)] bus: &Connection,
         #[zbus(header)] call: Header<'_>,
-        _interactive: bool,
+        interactive: bool,
     ) -> Result<(), Refused> {
+        // Nobody is there to be asked for a password.
+        let _ = interactive;
         self.go(bus, &call, Kind::Reboot, 0).await
     }
 
@@ -103,8 +108,10 @@ impl Manager {
         &self,
         #[zbus(connection)] bus: &Connection,
         #[zbus(header)] call: Header<'_>,
-        _interactive: bool,
+        interactive: bool,
     ) -> Result<(), Refused> {
+        // Nobody is there to be asked for a password.
+        let _ = interactive;
         self.go(bus, &call, Kind::Halt, 0).await
     }
 
@@ -145,21 +152,22 @@ impl Manager {
     }
 
     #[zbus(property(emits_changed_signal = "const"), name = "InhibitDelayMaxUSec")]
-    fn inhibit_delay_max_usec(&self) -> u64 {
+    async fn inhibit_delay_max_usec(&self) -> u64 {
+        let _turn = self.engine.turn.lock().await;
         self.engine.limit_usec()
     }
 
     #[zbus(property(emits_changed_signal = "false"))]
     async fn preparing_for_shutdown(&self) -> bool {
-        // logind has one thread: nobody sees a shutdown before its signals are sent.
         let _turn = self.engine.turn.lock().await;
         self.engine.state().preparing
     }
 
     #[zbus(property(emits_changed_signal = "false"))]
-    fn preparing_for_shutdown_with_metadata(
+    async fn preparing_for_shutdown_with_metadata(
         &self,
     ) -> Result<HashMap<&'static str, OwnedVariant>, Refused> {
+        let _turn = self.engine.turn.lock().await;
         if !self.engine.version.tells_schedule() {
             return Err(Refused::new(
                 "org.freedesktop.DBus.Error.UnknownProperty",
@@ -181,7 +189,8 @@ impl Manager {
     }
 
     #[zbus(property(emits_changed_signal = "false"))]
-    fn scheduled_shutdown(&self) -> (String, u64) {
+    async fn scheduled_shutdown(&self) -> (String, u64) {
+        let _turn = self.engine.turn.lock().await;
         self.engine.scheduled()
     }
 }

@@ -3,7 +3,9 @@
 //! ```text
 //!  Bus (bus.rs)        a private dbus-daemon in a temporary folder, killed on drop
 //!  Logind (this file)  the test's side: ask for a shutdown, cancel, restart, add locks, read what happened
-//!   └ engine.rs        the one place where state changes: requests, delays, jobs, restarts
+//!   └ engine.rs        the state: locks, what is pending, what is scheduled
+//!      ├ requests.rs   how a shutdown is asked for, delayed, called off and carried out
+//!      ├ wire.rs       on and off the bus, restarts, signals
 //!      ├ manager.rs    org.freedesktop.login1.Manager as a client sees it
 //!      ├ locks.rs      locks over FIFOs: a killed holder is noticed as by the real one
 //!      ├ facts.rs      what differs between versions, and errors by their D-Bus names
@@ -20,6 +22,8 @@ mod facts;
 mod journal;
 mod locks;
 mod manager;
+mod requests;
+mod wire;
 
 pub use bus::{Bus, spoof};
 pub use facts::{Kind, Refused};
@@ -137,6 +141,13 @@ impl Logind {
         self.engine.foreign(what, who, mode, uid)
     }
 
+    /// Answers nobody and starts nothing until the value is dropped, as a logind that hangs.
+    pub async fn hang(&self) -> Hang {
+        Hang {
+            _turn: self.engine.turn.clone().lock_owned().await,
+        }
+    }
+
     /// Loses every lock without its holder doing anything (its file was deleted).
     pub fn lose_locks(&self) {
         self.engine.lose_locks();
@@ -184,6 +195,12 @@ impl Logind {
         self.wait_for(limit, |what| matches!(what, Happened::Down { .. }))
             .await
     }
+}
+
+/// See [`Logind::hang`].
+#[derive(Debug)]
+pub struct Hang {
+    _turn: tokio::sync::OwnedMutexGuard<()>,
 }
 
 impl Drop for Logind {

@@ -10,6 +10,7 @@ pub mod event;
 pub mod expect;
 mod problem;
 mod read;
+pub mod run;
 #[cfg(test)]
 mod tests;
 pub mod values;
@@ -43,9 +44,11 @@ pub struct Scenario {
     pub host: HostTable,
     /// The agent's configuration over the packaged defaults.
     pub agent: toml::Table,
+    /// The line of `[agent]`.
+    pub agent_line: usize,
     /// All nodes; the host's own one is among them.
     pub nodes: Vec<Node>,
-    /// All VMs, `count` already written out; `node` is always filled.
+    /// All VMs; `node` is always filled.
     pub vms: Vec<Vm>,
     /// Other pods.
     pub pods: Vec<Pod>,

@@ -91,8 +91,7 @@ json = { "drain.exit" = 0 }
     )
     .unwrap();
     assert_eq!(story.allow, [Rule::DirtyKill]);
-    assert_eq!(story.vms.len(), 3);
-    assert_eq!(story.vms[2].name, "db-2");
+    assert_eq!(story.vms[0].names(), ["db-0", "db-1", "db-2"]);
     assert_eq!(story.vms[0].migration[1], Outcome::Ok);
     assert_eq!(story.timeline[0].name, "api.answer");
     assert_eq!(

@@ -198,6 +198,18 @@ pub struct Vm {
     pub priority: String,
 }
 
+impl Vm {
+    /// The names of all that the table stands for: `db`, or `db-0` … for a `count` other than 1.
+    pub fn names(&self) -> Vec<String> {
+        if self.count == 1 {
+            return vec![self.name.clone()];
+        }
+        (0..self.count)
+            .map(|number| format!("{}-{number}", self.name))
+            .collect()
+    }
+}
+
 /// `[[pod]]`, and the keys of `pod.create`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -221,9 +233,8 @@ pub struct Pod {
     /// `terminationGracePeriodSeconds`.
     #[serde(default = "pod_grace")]
     pub grace_period: Span,
-    /// What comes after it.
-    #[serde(default = "never")]
-    pub recreated: Recreated,
+    /// What comes after it; absent: what its owner would do.
+    pub recreated: Option<Recreated>,
     /// Its labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -302,9 +313,6 @@ fn migratable() -> Migratable {
 }
 fn moves() -> Vec<Outcome> {
     vec![Outcome::Ok]
-}
-fn never() -> Recreated {
-    Recreated::Never
 }
 fn vm_start_up() -> Span {
     Span::seconds(5)

@@ -20,11 +20,24 @@ impl Cluster {
     /// Starts everything in this process, on this clock; needs a tokio runtime.
     ///
     /// The same seed gives the same run. Fails when two objects of the inventory have the same name.
-    pub fn start(clock: SimClock, settings: Settings, inventory: &Inventory, rights: Rights, seed: u64) -> Result<Self, Failure> {
+    pub fn start(
+        clock: SimClock,
+        settings: Settings,
+        inventory: &Inventory,
+        rights: Rights,
+        seed: u64,
+    ) -> Result<Self, Failure> {
         let store = Store::new(clock, seed);
         let virt_api = VirtApi::new(store.clone(), settings);
         let server = Server::new(store.clone(), Arc::new(virt_api.clone()), rights);
-        let world = start(&store, &virt_api, inventory, clients(&server), Pace::default(), seed)?;
+        let world = start(
+            &store,
+            &virt_api,
+            inventory,
+            clients(&server),
+            Pace::default(),
+            seed,
+        )?;
         Ok(Self { server, world })
     }
 }

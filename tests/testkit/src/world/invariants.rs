@@ -1,5 +1,6 @@
 //! What must KubeVirt never do, whatever the story (kubevirt-semantics 11.11, I1–I5)?
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -7,8 +8,11 @@ use serde_json::Value;
 
 use crate::api::{Change, ChangeKind, Store};
 use crate::kubevirt::VirtApi;
-use crate::kubevirt::controller::{is_running, pods_of, strategy};
-use crate::kubevirt::fields::{condition, deleting, ended, has, is_launcher, label, name, namespace, owner, phase, text, uid, well_formed};
+use crate::kubevirt::controller::{pods_of, running, strategy};
+use crate::kubevirt::fields::{
+    condition, deleting, ended, has, is_launcher, label, name, namespace, owner, phase, text, uid,
+    well_formed,
+};
 use crate::kubevirt::names::{self, kind};
 
 /// One thing that must never happen and did.
@@ -30,7 +34,10 @@ pub struct Recorder {
 
 impl Recorder {
     pub(super) fn new(store: &Store, virt_api: &VirtApi) -> Self {
-        Self { virt_api: virt_api.clone(), state: Mutex::new((store.revision(), Vec::new())) }
+        Self {
+            virt_api: virt_api.clone(),
+            state: Mutex::new((store.revision(), Vec::new())),
+        }
     }
 
     /// Follows the store for ever.
@@ -44,7 +51,11 @@ impl Recorder {
     /// Everything so far.
     pub(super) fn violations(&self, store: &Store) -> Vec<Violation> {
         self.catch_up(store);
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .1
+            .clone()
     }
 
     fn catch_up(&self, store: &Store) {
@@ -60,55 +71,71 @@ impl Recorder {
                 kind::PODS => self.pod(store, change),
                 _ => Vec::new(),
             };
-            found.extend(broken.into_iter().map(|(rule, what)| Violation { rule, at, what }));
+            found.extend(
+                broken
+                    .into_iter()
+                    .map(|(rule, what)| Violation { rule, at, what }),
+            );
         }
     }
 
     /// I1: never more running migrations than the cluster and a node may have.
     fn slots(&self, store: &Store) -> Vec<(&'static str, String)> {
         let settings = self.virt_api.settings();
-        let running: Vec<_> = store.list_shared(kind::VMIMS).into_iter().filter(|vmim| !ended(vmim) && is_running(store, vmim)).collect();
+        let running = running(store);
         let mut broken = Vec::new();
         if running.len() > settings.per_cluster {
-            broken.push(("I1", format!("{} migrations run in the cluster", running.len())));
+            broken.push((
+                "I1",
+                format!("{} migrations run in the cluster", running.len()),
+            ));
         }
-        let nodes: Vec<String> = running
-            .iter()
-            .filter_map(|vmim| store.get_shared(kind::VMIS, namespace(vmim), text(vmim, "spec.vmiName")))
-            .map(|vmi| text(&vmi, "status.nodeName").to_owned())
-            .collect();
-        // A migration whose VM has arrived counts at its new node only for KubeVirt itself, not as one that leaves it.
-        let leaving = |node: &String| {
-            running
-                .iter()
-                .filter(|vmim| {
-                    let vmi = store.get_shared(kind::VMIS, namespace(vmim), text(vmim, "spec.vmiName"));
-                    vmi.is_some_and(|vmi| text(&vmi, "status.nodeName") == node && !arrived(&vmi, uid(vmim)))
-                })
-                .count()
-        };
-        for node in &nodes {
-            if leaving(node) > settings.per_node {
-                broken.push(("I1", format!("{} migrations leave {node}", leaving(node))));
+        // A migration whose VM has arrived has left its node; only KubeVirt's own count still holds the slot.
+        let mut leaving: BTreeMap<String, usize> = BTreeMap::new();
+        for vmim in &running {
+            let vmi = store.get_shared(kind::VMIS, namespace(vmim), text(vmim, "spec.vmiName"));
+            if let Some(vmi) = vmi.filter(|vmi| !arrived(vmi, uid(vmim))) {
+                *leaving
+                    .entry(text(&vmi, "status.nodeName").to_owned())
+                    .or_default() += 1;
             }
         }
-        broken.dedup();
+        let over = leaving
+            .into_iter()
+            .filter(|(_, count)| *count > settings.per_node);
+        broken.extend(over.map(|(node, count)| ("I1", format!("{count} migrations leave {node}"))));
         broken
     }
 
     /// I3 and I4: what flips flips together, and nothing else takes a mark away.
     fn vmi(&self, change: &Change) -> Vec<(&'static str, String)> {
-        let (Some(before), ChangeKind::Modified) = (&change.previous, change.kind) else { return Vec::new() };
+        let (Some(before), ChangeKind::Modified) = (&change.previous, change.kind) else {
+            return Vec::new();
+        };
         let after = &change.object;
         let mut broken = Vec::new();
-        let (from, to) = (text(before, "status.nodeName"), text(after, "status.nodeName"));
+        let (from, to) = (
+            text(before, "status.nodeName"),
+            text(after, "status.nodeName"),
+        );
         let flipped = !from.is_empty() && from != to;
-        let together = label(after, names::NODE_NAME) == to && has(after, "status.migrationState.endTimestamp") && text(after, "status.evacuationNodeName").is_empty();
+        let together = label(after, names::NODE_NAME) == to
+            && has(after, "status.migrationState.endTimestamp")
+            && text(after, "status.evacuationNodeName").is_empty();
         if flipped && !together {
-            broken.push(("I3", format!("{} flipped from {from} to {to} in pieces", name(after))));
+            broken.push((
+                "I3",
+                format!("{} flipped from {from} to {to} in pieces", name(after)),
+            ));
         }
-        let unmarked = !text(before, "status.evacuationNodeName").is_empty() && text(after, "status.evacuationNodeName").is_empty();
-        if unmarked && !flipped && !self.virt_api.was_cancelled(text(after, "metadata.resourceVersion")) {
+        let unmarked = !text(before, "status.evacuationNodeName").is_empty()
+            && text(after, "status.evacuationNodeName").is_empty();
+        if unmarked
+            && !flipped
+            && !self
+                .virt_api
+                .was_cancelled(text(after, "metadata.resourceVersion"))
+        {
             broken.push(("I4", format!("the mark of {} vanished", name(after))));
         }
         broken
@@ -117,20 +144,39 @@ impl Recorder {
     /// I2 and I5.
     fn pod(&self, store: &Store, change: &Change) -> Vec<(&'static str, String)> {
         let pod = &change.object;
-        let Some((_, vmi_name, vmi_uid)) = owner(pod).filter(|_| is_launcher(pod)) else { return Vec::new() };
+        let Some((_, vmi_name, vmi_uid)) = owner(pod).filter(|_| is_launcher(pod)) else {
+            return Vec::new();
+        };
         let mut broken = Vec::new();
-        let live: Vec<_> = pods_of(store, namespace(pod), vmi_uid).into_iter().filter(|pod| !ended(pod)).collect();
+        let live: Vec<_> = pods_of(store, namespace(pod), vmi_uid)
+            .into_iter()
+            .filter(|pod| !ended(pod))
+            .collect();
         if live.len() > 2 {
-            broken.push(("I2", format!("{} live pods belong to {vmi_name}", live.len())));
+            broken.push((
+                "I2",
+                format!("{} live pods belong to {vmi_name}", live.len()),
+            ));
         }
         if let [one, other] = live.as_slice()
             && text(one, "spec.nodeName") == text(other, "spec.nodeName")
             && !text(one, "spec.nodeName").is_empty()
         {
-            broken.push(("I2", format!("both pods of {vmi_name} are on {}", text(one, "spec.nodeName"))));
+            broken.push((
+                "I2",
+                format!(
+                    "both pods of {vmi_name} are on {}",
+                    text(one, "spec.nodeName")
+                ),
+            ));
         }
-        let evicted = deleting(pod) && condition(pod, "DisruptionTarget").is_some_and(|found| found["reason"] == "EvictionByEvictionAPI");
-        let fresh = change.previous.as_ref().is_some_and(|before| !deleting(before));
+        let evicted = deleting(pod)
+            && condition(pod, "DisruptionTarget")
+                .is_some_and(|found| found["reason"] == "EvictionByEvictionAPI");
+        let fresh = change
+            .previous
+            .as_ref()
+            .is_some_and(|before| !deleting(before));
         if evicted && fresh && !ended(pod) && self.must_migrate(store, pod, vmi_name) {
             broken.push(("I5", format!("the eviction of {} was granted", name(pod))));
         }
@@ -139,11 +185,16 @@ impl Recorder {
 
     /// A pod whose VM runs in it and has the strategy LiveMigrate.
     fn must_migrate(&self, store: &Store, pod: &Value, vmi: &str) -> bool {
-        let Some(vmi) = store.get_shared(kind::VMIS, namespace(pod), vmi) else { return false };
-        strategy(self.virt_api.settings(), &vmi) == "LiveMigrate" && phase(&vmi) == "Running" && text(&vmi, "status.nodeName") == text(pod, "spec.nodeName")
+        let Some(vmi) = store.get_shared(kind::VMIS, namespace(pod), vmi) else {
+            return false;
+        };
+        strategy(self.virt_api.settings(), &vmi) == "LiveMigrate"
+            && phase(&vmi) == "Running"
+            && text(&vmi, "status.nodeName") == text(pod, "spec.nodeName")
     }
 }
 
 fn arrived(vmi: &Value, vmim: &str) -> bool {
-    text(vmi, "status.migrationState.migrationUid") == vmim && has(vmi, "status.migrationState.endTimestamp")
+    text(vmi, "status.migrationState.migrationUid") == vmim
+        && has(vmi, "status.migrationState.endTimestamp")
 }

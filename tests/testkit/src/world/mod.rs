@@ -23,12 +23,13 @@ use crate::actors::{self, Pace, Role};
 use crate::api::{Failure, Store};
 use crate::kubernetes::{self, engine};
 use crate::kubevirt::{self, VirtApi};
-use invariants::{Recorder, Violation};
 pub use cluster::Cluster;
-pub use spec::{AttachmentSpec, Inventory, NodeSpec, PdbSpec, PodSpec, VmOwner, VmSpec};
+use invariants::{Recorder, Violation};
+pub use spec::{AttachmentSpec, Inventory, NodeSpec, Pairs, PdbSpec, PodSpec, VmOwner, VmSpec};
 
 /// Reaction time of Kubernetes' own controllers.
-const KUBERNETES_REACTS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
+const KUBERNETES_REACTS: (Duration, Duration) =
+    (Duration::from_millis(5), Duration::from_millis(25));
 
 /// Makes the clients of the played parts.
 pub type Clients = dyn Fn(Role) -> kube::Client + Send + Sync;
@@ -53,7 +54,14 @@ pub struct World {
 ///
 /// Needs a tokio runtime. `virt_api` must be the admission of the server that `clients` speak to. Fails when two objects have the
 /// same name.
-pub fn start(store: &Store, virt_api: &VirtApi, inventory: &Inventory, clients: Arc<Clients>, pace: Pace, seed: u64) -> Result<World, Failure> {
+pub fn start(
+    store: &Store,
+    virt_api: &VirtApi,
+    inventory: &Inventory,
+    clients: Arc<Clients>,
+    pace: Pace,
+    seed: u64,
+) -> Result<World, Failure> {
     kubevirt::install(store, virt_api.settings())?;
     settle(store, virt_api, inventory)?;
     let world = World {
@@ -134,13 +142,21 @@ impl World {
             seed: self.seed,
         };
         let kubelet = (self.clients)(Role::Kubelet(node.name.clone()));
-        for task in actors::spawn(&node.name, kubelet, (self.clients)(Role::VirtHandler), &surroundings) {
+        for task in actors::spawn(
+            &node.name,
+            kubelet,
+            (self.clients)(Role::VirtHandler),
+            &surroundings,
+        ) {
             self.keep(task);
         }
     }
 
     fn keep(&self, task: AbortHandle) {
-        self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(task);
+        self.tasks
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(task);
     }
 
     /// The objects.
@@ -161,7 +177,12 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        for task in self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).drain(..) {
+        for task in self
+            .tasks
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .drain(..)
+        {
             task.abort();
         }
     }

@@ -240,6 +240,9 @@ pub struct Inventory {
 impl Inventory {
     /// These nodes and nothing else.
     pub fn with_nodes(names: &[&str]) -> Self {
-        Self { nodes: names.iter().map(|name| NodeSpec::new(name)).collect(), ..Self::default() }
+        Self {
+            nodes: names.iter().map(|name| NodeSpec::new(name)).collect(),
+            ..Self::default()
+        }
     }
 }

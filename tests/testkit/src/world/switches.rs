@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::World;
 use super::objects;
 use super::spec::{NodeSpec, PdbSpec, PodSpec, VmOwner, VmSpec};
-use super::World;
 use crate::api::{Failure, SubresourceRequest};
 use crate::kubevirt::fields::{remove, text};
 use crate::kubevirt::names::kind;
@@ -17,7 +17,11 @@ impl World {
     pub fn virt_handler_down(&self, node: &str, until: Option<Duration>) {
         self.fabric.change(node, |host| host.handler = false);
         let Some(until) = until else { return };
-        let (fabric, clock, node) = (self.fabric.clone(), self.store.clock().clone(), node.to_owned());
+        let (fabric, clock, node) = (
+            self.fabric.clone(),
+            self.store.clock().clone(),
+            node.to_owned(),
+        );
         let back = tokio::spawn(async move {
             clock.sleep_until(until).await;
             fabric.change(&node, |host| host.handler = host.on);
@@ -43,7 +47,7 @@ impl World {
     pub fn node_boot(&self, node: &str, boot_id: &str) {
         self.fabric.change(node, |host| {
             host.on = true;
-            host.boot_id = boot_id.to_owned();
+            boot_id.clone_into(&mut host.boot_id);
         });
         let until = self.store.clock().elapsed() + self.pace.boot.0;
         self.virt_handler_down(node, Some(until));
@@ -60,7 +64,8 @@ impl World {
 
     /// A node joins.
     pub fn node_create(&self, spec: &NodeSpec) -> Result<(), Failure> {
-        self.store.create(kind::NODES, objects::node(&self.store, spec))?;
+        self.store
+            .create(kind::NODES, objects::node(&self.store, spec))?;
         self.add_node(spec);
         Ok(())
     }
@@ -78,7 +83,8 @@ impl World {
         if self.virt_api.settings().since(1, 9) {
             vmim["spec"]["priority"] = json!("user-triggered");
         }
-        writes::check_migration(&self.virt_api, &vmim).map_err(|why| Failure::webhook(400, "migration-create-validator.kubevirt.io", &why))?;
+        writes::check_migration(&self.virt_api, &vmim)
+            .map_err(|why| Failure::webhook(400, "migration-create-validator.kubevirt.io", &why))?;
         writes::complete_migration(&mut vmim);
         let made = self.store.create(kind::VMIMS, vmim)?;
         Ok(text(&made, "metadata.name").to_owned())
@@ -92,7 +98,8 @@ impl World {
         objects::ensure_namespace(&self.store, &spec.namespace)?;
         let strategy = objects::strategy_of(spec).to_owned();
         if spec.owner == VmOwner::None {
-            let mut vmi = json!({"metadata": {"name": spec.name, "namespace": spec.namespace}, "status": {}});
+            let mut vmi =
+                json!({"metadata": {"name": spec.name, "namespace": spec.namespace}, "status": {}});
             let template = objects::template(spec);
             vmi["spec"] = template["spec"].clone();
             vmi["metadata"]["labels"] = template["metadata"]["labels"].clone();
@@ -102,8 +109,13 @@ impl World {
             return Ok(());
         }
         for index in 0..spec.count {
-            let name = if spec.count == 1 { spec.name.clone() } else { format!("{}-{index}", spec.name) };
-            self.store.create(kind::VMS, objects::vm(spec, &name, &strategy))?;
+            let name = if spec.count == 1 {
+                spec.name.clone()
+            } else {
+                format!("{}-{index}", spec.name)
+            };
+            self.store
+                .create(kind::VMS, objects::vm(spec, &name, &strategy))?;
         }
         Ok(())
     }
@@ -136,7 +148,9 @@ impl World {
             body: Vec::new(),
             user: "kubernetes-admin".to_owned(),
         };
-        subresources::answer(&self.virt_api, request).await.map(|_| ())
+        subresources::answer(&self.virt_api, request)
+            .await
+            .map(|_| ())
     }
 
     /// Somebody else's mark comes or is cancelled.
@@ -156,12 +170,16 @@ impl World {
     /// An ordinary pod appears, running.
     pub fn pod_create(&self, spec: &PodSpec) -> Result<(), Failure> {
         objects::ensure_namespace(&self.store, &spec.namespace)?;
-        self.store.create(kind::PODS, objects::pod(&self.store, spec)).map(|_| ())
+        self.store
+            .create(kind::PODS, objects::pod(&self.store, spec))
+            .map(|_| ())
     }
 
     /// A disruption budget appears.
     pub fn pdb_create(&self, spec: &PdbSpec) -> Result<(), Failure> {
         objects::ensure_namespace(&self.store, &spec.namespace)?;
-        self.store.create(kind::PDBS, objects::pdb(spec)).map(|_| ())
+        self.store
+            .create(kind::PDBS, objects::pdb(spec))
+            .map(|_| ())
     }
 }

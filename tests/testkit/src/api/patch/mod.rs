@@ -42,7 +42,8 @@ impl Patch {
                     .map(Self::Apply)
                     .map_err(|error| unreadable(&error))
             }
-            other => Err(Failure::unsupported_media_type(other)),
+            "application/strategic-merge-patch+json" => Err(Failure::unsupported_patch()),
+            _ => Err(Failure::unsupported_media_type()),
         }
     }
 

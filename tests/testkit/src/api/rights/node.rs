@@ -23,14 +23,23 @@ pub(super) fn authorize(node: &str, call: &Call, store: &Store) -> Opinion {
         ("", "events") => allow_if(matches!(verb, "create" | "update" | "patch")),
         ("coordination.k8s.io", "leases") => leases(node, call),
         ("storage.k8s.io", "volumeattachments") => volume_attachments(node, call, store),
-        ("storage.k8s.io", "csinodes") => {
-            allow_if(call.name == node && !matches!(verb, "list" | "watch"))
+        ("storage.k8s.io", "csinodes") if call.name == node && !reads_many(verb) => Opinion::Allow,
+        ("storage.k8s.io", "csinodes") => Opinion::None(
+            "can only access CSINode with the same name as the requesting node".to_owned(),
+        ),
+        ("", "secrets" | "configmaps") if reads_many(verb) && call.name.is_empty() => {
+            Opinion::None("can only read namespaced object of this type".to_owned())
         }
         ("", "secrets" | "configmaps" | "persistentvolumeclaims" | "persistentvolumes") => {
             unrelated(node)
         }
         _ => Opinion::None(String::new()),
     }
+}
+
+/// Whether a verb reads more than one object.
+fn reads_many(verb: &str) -> bool {
+    matches!(verb, "list" | "watch")
 }
 
 fn allow_if(allowed: bool) -> Opinion {

@@ -32,21 +32,12 @@ pub fn check(
     let Some(node) = identity.node() else {
         return Ok(());
     };
-    let refuse = |why: &str| {
-        Err(Failure::forbidden(
-            &call.group,
-            &call.resource,
-            &call.name,
-            why,
-        ))
-    };
     let object = old.or(new);
+    let name = object.map_or(call.name.as_str(), |object| shown_name(call, object));
+    let refuse = |why: &str| Err(Failure::forbidden(&call.group, &call.resource, name, why));
     let own_pod = object.is_some_and(|pod| pod["spec"]["nodeName"] == node);
     match (call.resource.as_str(), call.subresource.as_str()) {
         ("nodes", "" | "status") => {
-            let name = object
-                .and_then(|object| object["metadata"]["name"].as_str())
-                .unwrap_or(&call.name);
             if name != node {
                 return refuse(&format!(
                     "node {node:?} is not allowed to modify node {name:?}"
@@ -58,11 +49,28 @@ pub fn check(
             "node {node:?} can only delete pods with spec.nodeName set to itself"
         )),
         ("pods", "") if call.verb == "create" => mirror_pod(node, new).or_else(|why| refuse(&why)),
+        ("leases", "") if call.verb == "create" && name != node => {
+            refuse("can only access node lease with the same name as the requesting node")
+        }
         ("pods", "status") if !own_pod => refuse(&format!(
             "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
         )),
         _ => Ok(()),
     }
+}
+
+/// The name of the object as a refusal shows it: for a generated name its beginning.
+pub fn shown_name<'a>(call: &'a Call, object: &'a Value) -> &'a str {
+    let text = |field: &str| {
+        object["metadata"][field]
+            .as_str()
+            .filter(|text| !text.is_empty())
+    };
+    let named = Some(call.name.as_str()).filter(|name| !name.is_empty());
+    named
+        .or_else(|| text("name"))
+        .or_else(|| text("generateName"))
+        .unwrap_or_default()
 }
 
 /// Checks an eviction, before any webhook hears of it.
@@ -81,7 +89,7 @@ pub fn check_eviction(identity: &Identity, call: &Call, store: &Store) -> Result
 }
 
 /// What NodeRestriction's own look-up says of a pod that is gone: singular, unlike the registry.
-pub fn missing_pod(name: &str) -> Failure {
+fn missing_pod(name: &str) -> Failure {
     Failure::new(404, "NotFound", format!("pod {name:?} not found")).with_object("", "pod", name)
 }
 

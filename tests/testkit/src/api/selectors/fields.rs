@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::api::failure::Failure;
+use crate::api::kinds::{self, Kind};
 
 /// A conjunction of comparisons of fields.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -81,9 +82,7 @@ impl FieldSelector {
             .find(|(name, _)| *name == resource)
             .map_or(&[][..], |(_, fields)| fields);
         if !matches!(path, "metadata.name" | "metadata.namespace") && !own.contains(&path) {
-            return Err(Failure::bad_request(format!(
-                "field label not supported: {path}"
-            )));
+            return Err(Failure::bad_request(unsupported(resource, path)));
         }
         Ok(Term {
             path: path.to_owned(),
@@ -97,6 +96,19 @@ impl FieldSelector {
         self.terms
             .iter()
             .all(|term| (field(object, &term.path) == term.value) == term.equal)
+    }
+}
+
+/// Custom resources and the kinds with fields of their own say it shortly, the other built-in kinds say what they know.
+fn unsupported(resource: &str, path: &str) -> String {
+    let short = SUPPORTED.iter().any(|(name, _)| *name == resource)
+        || kinds::by_plural(resource).is_none_or(Kind::is_kubevirt);
+    if short {
+        format!("field label not supported: {path}")
+    } else {
+        format!(
+            "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        )
     }
 }
 

@@ -85,14 +85,7 @@ impl Server {
         } = context;
         let kind = known(call)?;
         let options = Options::read(call, &read_options(body)?);
-        let old = self.stored(call).map_err(|missing| {
-            // NodeRestriction looks first, and says it in its own words.
-            if identity.node().is_some() && call.resource == "pods" {
-                restriction::missing_pod(&call.path_name)
-            } else {
-                missing
-            }
-        })?;
+        let old = self.stored(call)?;
         self.check_delete(identity, call, kind, &old).await?;
         options.check(kind, &old)?;
         if options.dry_run {

@@ -1,7 +1,8 @@
 //! POST pods/eviction, in the order of the real server.
 //!
-//! Rights and NodeRestriction · namespace being terminated · name in the body · webhooks (which may mark the VM) · UID precondition ·
-//! ended pods skip the disruption budgets · budgets · condition `DisruptionTarget` and graceful deletion.
+//! Rights · namespace being terminated · NodeRestriction · name in the body · webhooks (which may mark the VM) · disruption budgets (not
+//! for ended pods) · UID precondition, *after* a budget has given one disruption away · condition `DisruptionTarget` · deletion.
+//! Compared with kube-apiserver 1.34.2.
 
 use serde_json::{Value, json};
 
@@ -27,8 +28,8 @@ impl Server {
             body,
             ..
         } = context;
-        restriction::check_eviction(identity, call, &self.store)?;
         self.check_namespace(call, &Value::Null)?;
+        restriction::check_eviction(identity, call, &self.store)?;
         let eviction = read_json(body)?;
         if eviction["metadata"]["name"] != call.path_name {
             return Err(Failure::bad_request(
@@ -45,11 +46,11 @@ impl Server {
         };
         self.admission.evict(&request).await?;
         let pod = self.stored(call)?;
-        if let Some(kind) = kinds::by_plural("pods") {
-            options.check(kind, &pod)?;
-        }
         if !ignores_budgets(&pod) {
             self.pass_budgets(&pod, options.dry_run)?;
+        }
+        if let Some(kind) = kinds::by_plural("pods") {
+            options.check(kind, &pod)?;
         }
         if !options.dry_run {
             self.end_pod(&pod, &options);
@@ -177,28 +178,8 @@ fn judge(budget: &Value) -> Result<(), Failure> {
         number(budget, "currentHealthy"),
         number(budget, "desiredHealthy"),
     );
-    if current <= desired {
-        return Err(refuse(&format!(
-            "The disruption budget {name} needs {desired} healthy pods and has {current} currently"
-        )));
-    }
-    let condition = budget["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|condition| condition["type"] == "DisruptionAllowed");
-    let text = |field: &str| {
-        condition
-            .and_then(|condition| condition[field].as_str())
-            .unwrap_or_default()
-    };
-    let why = if text("status") == "False" && !text("message").is_empty() {
-        format!(" ({}: {})", text("reason"), text("message"))
-    } else {
-        String::new()
-    };
     Err(refuse(&format!(
-        "The disruption budget {name} does not allow evicting pods currently{why}"
+        "The disruption budget {name} needs {desired} healthy pods and has {current} currently"
     )))
 }
 
@@ -222,11 +203,14 @@ fn set_condition(object: &mut Value, condition: Value) {
         *list = json!([condition]);
         return;
     };
-    match conditions
-        .iter_mut()
-        .find(|own| own["type"] == condition["type"])
-    {
-        Some(own) => *own = condition,
-        None => conditions.push(condition),
+    let same = |own: &&mut Value| own["type"] == condition["type"];
+    let Some(own) = conditions.iter_mut().find(same) else {
+        conditions.push(condition);
+        return;
+    };
+    let (status, since) = (own["status"].clone(), own["lastTransitionTime"].clone());
+    *own = condition;
+    if own["status"] == status {
+        own["lastTransitionTime"] = since;
     }
 }

@@ -1,7 +1,7 @@
 //! The API server itself: one request in, one answer out, whatever front it came through.
 //!
 //! [`Server::handle`] is the way of every request: log, faults, authentication, rights, then the handler of its verb in
-//! [`read`], [`watch`], [`write`] or [`evict`].
+//! `read`, `watch`, `write`, `delete` or `evict`.
 
 mod delete;
 mod evict;
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::admission::{Admission, SubresourceRequest};
 use super::answer::{self, Body};
 use super::call::Call;
+use super::discovery;
 use super::failure::Failure;
 use super::faults::{Broken, Effect, Faults, NEVER};
 use super::identity::Identity;
@@ -227,10 +228,19 @@ impl Server {
             return review;
         }
         if call.kind().is_none() {
-            return Err(Failure::text(404, "404 page not found\n"));
+            return Err(if discovery::serves(&call.group, &call.version) {
+                Failure::no_such_path()
+            } else {
+                Failure::text(404, "404 page not found\n")
+            });
         }
         match (call.verb.as_str(), call.subresource.as_str()) {
             ("create", "eviction") if call.resource == "pods" => self.evict(context).await,
+            (_, "status") if !has_subresource(call, "status") => Err(Failure::not_found(
+                &call.group,
+                &call.resource,
+                &call.path_name,
+            )),
             (_, sub) if !has_subresource(call, sub) => Err(Failure::no_such_path()),
             ("get", _) => self.get(context),
             ("list", _) => self.list(context),

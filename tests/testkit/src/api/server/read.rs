@@ -119,7 +119,7 @@ pub(super) fn resource_version(call: &Call) -> Result<Option<u64>, Failure> {
     }
     let refused = || {
         Failure::bad_request(format!(
-            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
         ))
     };
     text.parse().map(Some).map_err(|_| refused())
@@ -164,7 +164,9 @@ impl Token {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             })),
-            _ => Err(Failure::bad_request("continue key is not valid")),
+            _ => Err(Failure::bad_request(
+                "invalid continue token: continue key is not valid",
+            )),
         }
     }
 }

@@ -26,6 +26,8 @@ use crate::api::store::{Change, ChangeKind};
 
 /// How long a watch lives that does not say, real seconds (real servers choose between 30 and 60 minutes).
 const DEFAULT_TIMEOUT: u64 = 2400;
+/// How long before its end a watch gets a last bookmark, real seconds.
+const LAST_BOOKMARK: u64 = 2;
 /// Real time between two bookmarks.
 const BOOKMARK_EVERY: u64 = 60;
 
@@ -55,8 +57,13 @@ impl Server {
         let asked = resource_version(call)?;
         let initial = call.is_true("sendInitialEvents");
         if initial && call.param("resourceVersionMatch") != "NotOlderThan" {
-            return Err(Failure::invalid(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch=NotOlderThan is required when sendInitialEvents is true",
+            let why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            return Err(Failure::invalid_field(
+                "meta.k8s.io",
+                "ListOptions",
+                "",
+                "resourceVersionMatch",
+                why,
             ));
         }
         let now = self.clock().elapsed();
@@ -78,13 +85,14 @@ impl Server {
             lines: VecDeque::new(),
             ended: false,
             deadline: now + wire(timeout),
-            bookmark: call
-                .is_true("allowWatchBookmarks")
-                .then(|| now + wire(BOOKMARK_EVERY)),
+            bookmark: None,
             began: self.faults.epoch(),
             changes: self.store.changed(),
             faults: self.faults.changed(),
         };
+        if call.is_true("allowWatchBookmarks") {
+            watch.bookmark = Some(watch.next_bookmark(now));
+        }
         if initial || asked.unwrap_or(0) == 0 {
             watch.queue_initial(initial);
         }
@@ -148,8 +156,7 @@ impl Watch {
         }
         if self.bookmark.is_some_and(|due| now >= due) {
             self.queue_bookmark(false);
-            let again = Duration::from_secs(BOOKMARK_EVERY).mul_f64(self.server.clock().speed());
-            self.bookmark = Some(now + again);
+            self.bookmark = Some(self.next_bookmark(now));
             return true;
         }
         let wake = self
@@ -161,6 +168,18 @@ impl Watch {
             _ = self.faults.changed() => {}
         }
         true
+    }
+
+    /// Once a minute, and shortly before the end.
+    fn next_bookmark(&self, now: Duration) -> Duration {
+        let wire = |seconds: u64| Duration::from_secs(seconds).mul_f64(self.server.clock().speed());
+        let last = self.deadline.saturating_sub(wire(LAST_BOOKMARK));
+        let regular = now + wire(BOOKMARK_EVERY);
+        if last > now {
+            regular.min(last)
+        } else {
+            regular
+        }
     }
 
     fn queue_initial(&mut self, bookmark: bool) {

@@ -63,11 +63,15 @@ impl Server {
                 .unwrap_or_default()
                 .is_empty();
         if !unconditional {
-            let message = format!(
-                "{}.{} {:?} is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update",
-                kind.plural, kind.group, call.path_name
+            let why = "Invalid value: 0: must be specified for an update";
+            let failure = Failure::invalid_field(
+                kind.group,
+                kind.plural,
+                &call.path_name,
+                "metadata.resourceVersion",
+                why,
             );
-            return Err(Failure::invalid(message));
+            return Err(failure);
         }
         self.write(context, kind, |_| Ok(object.clone())).await
     }
@@ -160,11 +164,7 @@ impl Server {
         let namespace = &call.namespace;
         match self.store.get_shared("namespaces", "", namespace) {
             Some(found) if !found["metadata"]["deletionTimestamp"].is_null() => {
-                let name = if call.name.is_empty() {
-                    object["metadata"]["name"].as_str().unwrap_or_default()
-                } else {
-                    &call.name
-                };
+                let name = restriction::shown_name(call, object);
                 let why = format!(
                     "unable to create new content in namespace {namespace} because it is being terminated"
                 );
@@ -208,9 +208,14 @@ fn place(call: &Call, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
     let (own_version, own_kind) = (text("apiVersion"), text("kind"));
     if !own_kind.is_empty() && (own_kind != kind.kind || own_version != kind.api_version()) {
         let message = format!(
-            "{own_kind} in version {own_version:?} cannot be handled as a {}: the API version in the data ({own_version}) does not match the expected API version ({})",
+            "{own_kind} in version {own_version:?} cannot be handled as a {}: converting ({own_version}.{own_kind}) to ({}.{}): unknown conversion",
             kind.kind,
-            kind.api_version()
+            if kind.group.is_empty() {
+                "core"
+            } else {
+                kind.group
+            },
+            kind.kind,
         );
         return Err(Failure::bad_request(message));
     }
@@ -251,7 +256,8 @@ fn check_identity(call: &Call, old: &Value, new: &Value) -> Result<(), Failure> 
     };
     if differs("uid") {
         let why = format!(
-            "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            storage_key(call),
             text_of(&new["metadata"]["uid"]),
             text_of(&old["metadata"]["uid"])
         );
@@ -270,6 +276,22 @@ fn check_identity(call: &Call, old: &Value, new: &Value) -> Result<(), Failure> 
         ));
     }
     Ok(())
+}
+
+/// Where etcd keeps an object; conflicts of uids show it.
+fn storage_key(call: &Call) -> String {
+    let resource = if call.resource == "nodes" {
+        "minions"
+    } else {
+        &call.resource
+    };
+    let parts = [&call.group, resource, &call.namespace, &call.path_name];
+    let group_is_shown = call.kind().is_some_and(Kind::is_kubevirt);
+    let shown = parts
+        .iter()
+        .skip(usize::from(!group_is_shown))
+        .filter(|part| !part.is_empty());
+    shown.fold("/registry".to_owned(), |key, part| format!("{key}/{part}"))
 }
 
 fn text_of(value: &Value) -> &str {
@@ -352,12 +374,12 @@ fn check_event(kind: &Kind, event: &Value) -> Result<(), Failure> {
         return Ok(());
     }
     let name = text_of(&event["metadata"]["name"]);
-    let message = format!(
-        "Event {name:?} is invalid: involvedObject.namespace: Invalid value: {involved:?}: does not match event.namespace"
-    );
-    Err(Failure::invalid(message).with_cause(
-        "FieldValueInvalid",
-        &format!("Invalid value: {involved:?}: does not match event.namespace"),
+    let why = format!("Invalid value: {involved:?}: does not match event.namespace");
+    Err(Failure::invalid_field(
+        "",
+        "Event",
+        name,
         "involvedObject.namespace",
+        &why,
     ))
 }

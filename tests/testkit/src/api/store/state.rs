@@ -156,8 +156,14 @@ impl State {
                 .unwrap_or_default()
                 .to_owned();
             if prefix.is_empty() {
-                return Err(Failure::invalid(
-                    "resource name may not be empty: metadata.name: Required value: name or generateName is required",
+                let shown = kind.map_or(resource, |kind| kind.kind);
+                let why = "Required value: name or generateName is required";
+                return Err(Failure::invalid_field(
+                    group,
+                    shown,
+                    "",
+                    "metadata.name",
+                    why,
                 ));
             }
             name = self.free_name(resource, &namespace, &prefix);

@@ -310,6 +310,29 @@ async fn a_budget_gives_one_disruption_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wrong_uid_costs_a_disruption() {
+    // As kube-apiserver 1.34.2: the budget is asked, and pays, before the precondition is looked at.
+    let world = world(&["a"]);
+    world.budget("b", &json!({"minAvailable": 1}), &status(2, 1, 1));
+    let wrong = json!({"preconditions": {"uid": "u-1"}});
+    let conflict = world.evict_as(&Identity::admin(), "a", wrong.clone()).await;
+    assert_eq!(conflict.code, 409);
+    let budget = world
+        .server
+        .store
+        .get("poddisruptionbudgets", "vms", "b")
+        .unwrap();
+    assert_eq!(budget["status"]["disruptionsAllowed"], 0);
+    let pod = world.server.store.get("pods", "vms", "a").unwrap();
+    assert_eq!(pod["status"]["conditions"].as_array().unwrap().len(), 1);
+    let denied = world.evict_as(&Identity::admin(), "a", wrong).await;
+    assert_eq!(
+        cause(&denied).1,
+        "The disruption budget b needs 1 healthy pods and has 2 currently"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_budgets_are_an_error_without_a_reason() {
     let world = world(&["a"]);
     world.budget("x", &json!({}), &status(9, 1, 8));

@@ -120,7 +120,8 @@ async fn bookmarks_streamed_lists_and_the_timeout() {
             ("ADDED", "a"),
             ("ADDED", "b"),
             ("BOOKMARK", ""),
-            ("BOOKMARK", "")
+            ("BOOKMARK", ""),
+            ("BOOKMARK", ""),
         ]
     );
     assert_eq!(

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use super::{migrations_of, pods_of, strategy};
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
-use crate::kubevirt::fields::{deleting, ended, is_true, label, name, namespace, owned_by, owner, uid};
+use crate::kubevirt::fields::{
+    deleting, ended, is_true, label, name, namespace, owned_by, owner, uid,
+};
 use crate::kubevirt::names::{self, kind};
 use crate::kubevirt::virt_api::VirtApi;
 
@@ -21,13 +23,21 @@ impl Budgets {
     }
 
     fn step(&self, store: &Store, vmi: &Value) {
-        let own = store.list_shared(kind::PDBS).into_iter().find(|pdb| owned_by(pdb, uid(vmi)));
+        let own = store
+            .list_shared(kind::PDBS)
+            .into_iter()
+            .find(|pdb| owned_by(pdb, uid(vmi)));
         let wanted = self.api.settings().has_budgets() && self.deserves(vmi);
         match (own, wanted) {
             (None, true) => create(store, vmi),
             (Some(pdb), false) => {
                 store.delete(kind::PDBS, namespace(&pdb), name(&pdb));
-                store.record_event(vmi, "Normal", "SuccessfulDelete", &format!("Deleted PodDisruptionBudget {}", name(&pdb)));
+                store.record_event(
+                    vmi,
+                    "Normal",
+                    "SuccessfulDelete",
+                    &format!("Deleted PodDisruptionBudget {}", name(&pdb)),
+                );
             }
             (Some(pdb), true) => shrink(store, vmi, &pdb),
             (None, false) => {}
@@ -60,7 +70,12 @@ fn create(store: &Store, vmi: &Value) {
         "status": {},
     });
     if let Ok(made) = store.create(kind::PDBS, pdb) {
-        store.record_event(vmi, "Normal", "SuccessfulCreate", &format!("Created PodDisruptionBudget {}", name(&made)));
+        store.record_event(
+            vmi,
+            "Normal",
+            "SuccessfulCreate",
+            &format!("Created PodDisruptionBudget {}", name(&made)),
+        );
     }
 }
 
@@ -70,8 +85,13 @@ fn shrink(store: &Store, vmi: &Value, pdb: &Value) {
     if vmim.is_empty() {
         return;
     }
-    let unfinished = migrations_of(store, namespace(vmi), name(vmi)).iter().any(|other| name(other) == vmim && !ended(other));
-    let live = pods_of(store, namespace(vmi), uid(vmi)).iter().filter(|pod| !ended(pod)).count();
+    let unfinished = migrations_of(store, namespace(vmi), name(vmi))
+        .iter()
+        .any(|other| name(other) == vmim && !ended(other));
+    let live = pods_of(store, namespace(vmi), uid(vmi))
+        .iter()
+        .filter(|pod| !ended(pod))
+        .count();
     if unfinished || live > 1 {
         return;
     }
@@ -79,7 +99,12 @@ fn shrink(store: &Store, vmi: &Value, pdb: &Value) {
         pdb["spec"]["minAvailable"] = json!(1);
         crate::kubevirt::fields::remove(&mut pdb["metadata"], "labels");
     });
-    store.record_event(vmi, "Normal", "SuccessfulUpdate", &format!("shrank PodDisruptionBudget {}", name(pdb)));
+    store.record_event(
+        vmi,
+        "Normal",
+        "SuccessfulUpdate",
+        &format!("shrank PodDisruptionBudget {}", name(pdb)),
+    );
 }
 
 impl Controller for Budgets {
@@ -92,7 +117,9 @@ impl Controller for Budgets {
         match change.resource.as_str() {
             kind::VMIS => queue.soon(Key::of(VMI, object)),
             kind::PODS | kind::PDBS => {
-                if let Some((_, vmi, _)) = owner(object).filter(|(kind, ..)| *kind == "VirtualMachineInstance") {
+                if let Some((_, vmi, _)) =
+                    owner(object).filter(|(kind, ..)| *kind == "VirtualMachineInstance")
+                {
                     queue.soon(Key::new(VMI, namespace(object), vmi));
                 }
             }
@@ -105,15 +132,24 @@ impl Controller for Budgets {
         let _ = store;
     }
 
-    fn reconcile(&mut self, store: &Store, key: &Key, _queue: &mut Queue) -> Result<(), Unavailable> {
-        match store.get_shared(kind::VMIS, &key.namespace, &key.name) {
-            Some(vmi) => self.step(store, &vmi),
-            None => {
-                let mut left = store.list_shared(kind::PDBS);
-                left.retain(|pdb| namespace(pdb) == key.namespace && owner(pdb).is_some_and(|(kind, vmi, _)| kind == "VirtualMachineInstance" && vmi == key.name));
-                for pdb in left {
-                    store.delete(kind::PDBS, namespace(&pdb), name(&pdb));
-                }
+    fn reconcile(
+        &mut self,
+        store: &Store,
+        key: &Key,
+        _queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
+        if let Some(vmi) = store.get_shared(kind::VMIS, &key.namespace, &key.name) {
+            self.step(store, &vmi);
+        } else {
+            let mut left = store.list_shared(kind::PDBS);
+            left.retain(|pdb| {
+                namespace(pdb) == key.namespace
+                    && owner(pdb).is_some_and(|(kind, vmi, _)| {
+                        kind == "VirtualMachineInstance" && vmi == key.name
+                    })
+            });
+            for pdb in left {
+                store.delete(kind::PDBS, namespace(&pdb), name(&pdb));
             }
         }
         Ok(())

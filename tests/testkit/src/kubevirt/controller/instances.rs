@@ -8,7 +8,8 @@ use super::{active_pod, launcher, pods_of};
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
 use crate::kubevirt::fields::{
-    annotation, condition, deleting, ended, has, is_true, label, name, namespace, owner, phase, remove_condition, set_condition, set_phase, text, uid,
+    annotation, condition, deleting, ended, has, is_true, label, name, namespace, owner, phase,
+    remove_condition, set_condition, set_phase, text, uid,
 };
 use crate::kubevirt::names::{self, kind};
 use crate::kubevirt::virt_api::VirtApi;
@@ -35,12 +36,22 @@ impl Instances {
             "Pending" if active.is_none() => {
                 let pod = launcher::launcher_pod(self.api.settings(), vmi, None);
                 if let Ok(made) = store.create(kind::PODS, pod) {
-                    store.record_event(vmi, "Normal", "SuccessfulCreate", &format!("Created virtual machine pod {}", name(&made)));
+                    store.record_event(
+                        vmi,
+                        "Normal",
+                        "SuccessfulCreate",
+                        &format!("Created virtual machine pod {}", name(&made)),
+                    );
                 }
                 return Ok(());
             }
-            "Pending" => return self.update(store, vmi, |vmi, now| set_phase(vmi, "Scheduling", now)),
-            "Succeeded" | "Failed" => return self.settle_final(store, &pods),
+            "Pending" => {
+                return self.update(store, vmi, |vmi, now| set_phase(vmi, "Scheduling", now));
+            }
+            "Succeeded" | "Failed" => {
+                settle_final(store, &pods);
+                return Ok(());
+            }
             _ => {}
         }
         match active {
@@ -50,42 +61,57 @@ impl Instances {
         }
     }
 
-    fn update(&self, store: &Store, vmi: &Value, change: impl FnOnce(&mut Value, &str)) -> Result<(), Unavailable> {
+    fn update(
+        &self,
+        store: &Store,
+        vmi: &Value,
+        change: impl FnOnce(&mut Value, &str),
+    ) -> Result<(), Unavailable> {
         self.api.check()?;
         let now = store.stamp();
-        store.update(kind::VMIS, namespace(vmi), name(vmi), |vmi| change(vmi, &now));
+        store.update(kind::VMIS, namespace(vmi), name(vmi), |vmi| {
+            change(vmi, &now);
+        });
         Ok(())
     }
 
     /// The pod vanished under a VMI that had one.
     fn lost(&self, store: &Store, vmi: &Value) -> Result<(), Unavailable> {
         self.update(store, vmi, |vmi, now| {
-            set_condition(vmi, "Ready", "False", "PodNotExists", "virt-launcher pod has not yet been scheduled", now);
+            set_condition(
+                vmi,
+                "Ready",
+                "False",
+                "PodNotExists",
+                "virt-launcher pod has not yet been scheduled",
+                now,
+            );
             set_phase(vmi, "Failed", now);
         })
     }
 
-    /// Pods of a final VMI that nobody has deleted yet and that have not ended go with it.
-    fn settle_final(&self, store: &Store, pods: &[Arc<Value>]) -> Result<(), Unavailable> {
-        let _ = self;
-        for pod in pods.iter().filter(|pod| !ended(pod) && !deleting(pod) && label(pod, names::MIGRATION_JOB_UID).is_empty() && text(pod, "spec.nodeName").is_empty()) {
-            store.delete(kind::PODS, namespace(pod), name(pod));
-        }
-        Ok(())
-    }
-
     /// A VMI that is being deleted takes its pods with it and goes last.
-    fn wind_down(&self, store: &Store, vmi: &Value, pods: &[Arc<Value>]) -> Result<(), Unavailable> {
+    fn wind_down(
+        &self,
+        store: &Store,
+        vmi: &Value,
+        pods: &[Arc<Value>],
+    ) -> Result<(), Unavailable> {
         for pod in pods.iter().filter(|pod| !deleting(pod)) {
             store.delete(kind::PODS, namespace(pod), name(pod));
         }
-        if pods_of(store, namespace(vmi), uid(vmi)).iter().any(|pod| !ended(pod)) {
+        if pods_of(store, namespace(vmi), uid(vmi))
+            .iter()
+            .any(|pod| !ended(pod))
+        {
             return Ok(());
         }
         if !ended(vmi) {
             return self.update(store, vmi, |vmi, now| set_phase(vmi, "Failed", now));
         }
-        self.update(store, vmi, |vmi, _| vmi["metadata"]["finalizers"] = json!([]))
+        self.update(store, vmi, |vmi, _| {
+            vmi["metadata"]["finalizers"] = json!([]);
+        })
     }
 
     /// Brings the active pod up to date, one change at a time; whether there was one.
@@ -112,36 +138,79 @@ impl Instances {
         }
         let arrived = !label(pod, names::MIGRATION_JOB_UID).is_empty();
         if arrived && annotation(pod, names::TARGET_READY).is_none() {
-            store.update(kind::PODS, space, pod_name, |pod| pod["metadata"]["annotations"][names::TARGET_READY] = json!(now));
+            store.update(kind::PODS, space, pod_name, |pod| {
+                pod["metadata"]["annotations"][names::TARGET_READY] = json!(now);
+            });
             return true;
         }
         if !is_true(pod, names::UNPAUSED) {
-            store.update(kind::PODS, space, pod_name, |pod| set_condition(pod, names::UNPAUSED, "True", "NotPaused", "the virtual machine is not paused", &now));
+            store.update(kind::PODS, space, pod_name, |pod| {
+                set_condition(
+                    pod,
+                    names::UNPAUSED,
+                    "True",
+                    "NotPaused",
+                    "the virtual machine is not paused",
+                    &now,
+                );
+            });
             return true;
         }
         let node = label(vmi, names::NODE_NAME);
         if label(pod, names::NODE_NAME) != node {
-            store.update(kind::PODS, space, pod_name, |pod| pod["metadata"]["labels"][names::NODE_NAME] = json!(node));
+            store.update(kind::PODS, space, pod_name, |pod| {
+                pod["metadata"]["labels"][names::NODE_NAME] = json!(node);
+            });
             return true;
         }
         false
     }
 
     /// Everything that one patch of the VMI holds: pods, Ready, the eviction condition, the phase.
-    fn sync_vmi(&self, store: &Store, vmi: &Value, pod: &Value, pods: &[Arc<Value>]) -> Result<(), Unavailable> {
+    fn sync_vmi(
+        &self,
+        store: &Store,
+        vmi: &Value,
+        pod: &Value,
+        pods: &[Arc<Value>],
+    ) -> Result<(), Unavailable> {
         let marked = !text(vmi, "status.evacuationNodeName").is_empty();
         let tells_marks = self.api.settings().since(1, 7);
         self.update(store, vmi, |vmi, now| {
-            vmi["status"]["activePods"] = pods.iter().map(|pod| (uid(pod).to_owned(), json!(text(pod, "spec.nodeName")))).collect::<serde_json::Map<_, _>>().into();
+            vmi["status"]["activePods"] = pods
+                .iter()
+                .map(|pod| (uid(pod).to_owned(), json!(text(pod, "spec.nodeName"))))
+                .collect::<serde_json::Map<_, _>>()
+                .into();
             let (status, reason) = readiness(vmi, pod);
             set_condition(vmi, "Ready", status, reason, "", now);
             match (tells_marks, marked) {
-                (true, true) => set_condition(vmi, "EvictionRequested", "True", "EvictionRequested", "VMI is marked for eviction", now),
+                (true, true) => set_condition(
+                    vmi,
+                    "EvictionRequested",
+                    "True",
+                    "EvictionRequested",
+                    "VMI is marked for eviction",
+                    now,
+                ),
                 (true, false) => remove_condition(vmi, "EvictionRequested"),
                 (false, _) => {}
             }
             advance(vmi, pod, now);
         })
+    }
+}
+
+/// The first pod of a VMI that ended before it was bound goes with it.
+fn settle_final(store: &Store, pods: &[Arc<Value>]) {
+    let unbound = |pod: &&Arc<Value>| {
+        !ended(pod)
+            && !deleting(pod)
+            && label(pod, names::MIGRATION_JOB_UID).is_empty()
+            && text(pod, "spec.nodeName").is_empty()
+    };
+    for pod in pods.iter().filter(unbound) {
+        store.delete(kind::PODS, namespace(pod), name(pod));
     }
 }
 
@@ -171,8 +240,13 @@ fn advance(vmi: &mut Value, pod: &Value, now: &str) {
             set_phase(vmi, "Scheduled", now);
         }
         "Scheduling" => {
-            if let Some(scheduled) = condition(pod, "PodScheduled").filter(|found| found["status"] == "False") {
-                let (reason, message) = (text(scheduled, "reason").to_owned(), text(scheduled, "message").to_owned());
+            if let Some(scheduled) =
+                condition(pod, "PodScheduled").filter(|found| found["status"] == "False")
+            {
+                let (reason, message) = (
+                    text(scheduled, "reason").to_owned(),
+                    text(scheduled, "message").to_owned(),
+                );
                 set_condition(vmi, "PodScheduled", "False", &reason, &message, now);
             }
         }
@@ -189,7 +263,9 @@ impl Controller for Instances {
         match change.resource.as_str() {
             kind::VMIS => queue.soon(Key::of(VMI, &change.object)),
             kind::PODS => {
-                if let Some((_, vmi, _)) = owner(&change.object).filter(|(kind, ..)| *kind == "VirtualMachineInstance") {
+                if let Some((_, vmi, _)) =
+                    owner(&change.object).filter(|(kind, ..)| *kind == "VirtualMachineInstance")
+                {
                     queue.soon(Key::new(VMI, namespace(&change.object), vmi));
                 }
             }
@@ -197,7 +273,12 @@ impl Controller for Instances {
         }
     }
 
-    fn reconcile(&mut self, store: &Store, key: &Key, _queue: &mut Queue) -> Result<(), Unavailable> {
+    fn reconcile(
+        &mut self,
+        store: &Store,
+        key: &Key,
+        _queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
         match store.get_shared(kind::VMIS, &key.namespace, &key.name) {
             Some(vmi) if has(&vmi, "spec") => self.step(store, &vmi),
             Some(_) | None => {
@@ -211,8 +292,16 @@ impl Controller for Instances {
 /// The garbage collector's part: pods whose VMI is gone.
 fn orphans(store: &Store, key: &Key) {
     for pod in store.list_shared(kind::PODS) {
-        let ours = namespace(&pod) == key.namespace && owner(&pod).is_some_and(|(kind, name, _)| kind == "VirtualMachineInstance" && name == key.name);
-        if ours && !deleting(&pod) && store.get_shared(kind::VMIS, &key.namespace, &key.name).is_none() {
+        let ours = namespace(&pod) == key.namespace
+            && owner(&pod).is_some_and(|(kind, name, _)| {
+                kind == "VirtualMachineInstance" && name == key.name
+            });
+        if ours
+            && !deleting(&pod)
+            && store
+                .get_shared(kind::VMIS, &key.namespace, &key.name)
+                .is_none()
+        {
             store.delete(kind::PODS, namespace(&pod), name(&pod));
         }
     }

@@ -10,7 +10,11 @@ use crate::kubevirt::settings::Settings;
 const DEFAULT_MEMORY: &str = "1Gi";
 
 /// A launcher pod for a VMI; `target` is the VMIM and the number of the attempt when it is the target of a migration.
-pub(crate) fn launcher_pod(settings: &Settings, vmi: &Value, target: Option<(&Value, usize)>) -> Value {
+pub(crate) fn launcher_pod(
+    settings: &Settings,
+    vmi: &Value,
+    target: Option<(&Value, usize)>,
+) -> Value {
     let mut pod = json!({
         "metadata": {
             "generateName": format!("virt-launcher-{}-", name(vmi)), "namespace": namespace(vmi),
@@ -71,13 +75,18 @@ fn annotations(vmi: &Value) -> Value {
 }
 
 fn spec(settings: &Settings, vmi: &Value) -> Value {
-    let grace = at(vmi, "spec.terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
-    let memory = at(vmi, "spec.domain.memory.guest").cloned().unwrap_or_else(|| json!(DEFAULT_MEMORY));
+    let grace = at(vmi, "spec.terminationGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(30);
+    let memory = at(vmi, "spec.domain.memory.guest")
+        .cloned()
+        .unwrap_or_else(|| json!(DEFAULT_MEMORY));
     let compute = json!({
         "name": "compute", "image": "registry.invalid/kubevirt/virt-launcher",
         "resources": {"requests": {"memory": memory, "cpu": "100m", names::KVM: "1"}, "limits": {names::KVM: "1"}},
     });
-    let mut log = json!({"name": "guest-console-log", "image": "registry.invalid/kubevirt/virt-launcher"});
+    let mut log =
+        json!({"name": "guest-console-log", "image": "registry.invalid/kubevirt/virt-launcher"});
     let mut spec = json!({
         "restartPolicy": "Never", "terminationGracePeriodSeconds": grace + 30,
         "readinessGates": [{"conditionType": names::UNPAUSED}],
@@ -111,8 +120,14 @@ fn selector(settings: &Settings, vmi: &Value) -> Value {
 
 fn tolerations(vmi: &Value) -> Value {
     let mut all = vmi["spec"]["tolerations"].clone();
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        crate::kubevirt::fields::push(&mut all, json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+    for key in [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ] {
+        crate::kubevirt::fields::push(
+            &mut all,
+            json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}),
+        );
     }
     all
 }
@@ -140,6 +155,9 @@ pub(crate) fn instance(template: &Value, owner: &Value, name: Option<&str>) -> V
             vmi["metadata"][field] = template["metadata"][field].clone();
         }
     }
-    debug_assert!(label(&vmi, names::NODE_NAME).is_empty(), "a template never names a node");
+    debug_assert!(
+        label(&vmi, names::NODE_NAME).is_empty(),
+        "a template never names a node"
+    );
     vmi
 }

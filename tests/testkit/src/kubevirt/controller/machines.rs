@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 use super::launcher;
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
-use crate::kubevirt::fields::{deleting, ended, flag, has, is_migrating, name, namespace, owner, phase, push, remove, text, uid};
+use crate::kubevirt::fields::{
+    deleting, ended, flag, has, is_migrating, name, namespace, owner, phase, push, remove, text,
+    uid,
+};
 use crate::kubevirt::names::kind;
 use crate::kubevirt::virt_api::{VirtApi, subresources, writes};
 
@@ -51,7 +54,15 @@ impl Machines {
         let mut vmi = launcher::instance(&vm["spec"]["template"], vm, Some(name(vm)));
         writes::vmi_create(&self.api, &mut vmi);
         if store.create(kind::VMIS, vmi).is_ok() {
-            store.record_event(vm, "Normal", "SuccessfulCreate", &format!("Started the virtual machine by creating the new virtual machine instance {}", name(vm)));
+            store.record_event(
+                vm,
+                "Normal",
+                "SuccessfulCreate",
+                &format!(
+                    "Started the virtual machine by creating the new virtual machine instance {}",
+                    name(vm)
+                ),
+            );
         }
         store.update(kind::VMS, namespace(vm), name(vm), |vm| {
             remove(&mut vm["status"], "stateChangeRequests");
@@ -64,14 +75,28 @@ impl Machines {
         self.api.check()?;
         store.update(kind::VMS, namespace(vm), name(vm), |vm| {
             let requests = &mut vm["status"]["stateChangeRequests"];
-            let starts = again || requests.as_array().is_some_and(|all| all.iter().any(|one| one["action"] == "Start"));
+            let starts = again
+                || requests
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(|one| one["action"] == "Start"));
             remove(&mut vm["status"], "stateChangeRequests");
             if starts {
-                push(&mut vm["status"]["stateChangeRequests"], json!({"action": "Start"}));
+                push(
+                    &mut vm["status"]["stateChangeRequests"],
+                    json!({"action": "Start"}),
+                );
             }
         });
         store.delete(kind::VMIS, namespace(vm), name(vm));
-        store.record_event(vm, "Normal", "SuccessfulDelete", &format!("Stopped the virtual machine by deleting the virtual machine instance {}", name(vm)));
+        store.record_event(
+            vm,
+            "Normal",
+            "SuccessfulDelete",
+            &format!(
+                "Stopped the virtual machine by deleting the virtual machine instance {}",
+                name(vm)
+            ),
+        );
         Ok(())
     }
 
@@ -84,7 +109,9 @@ impl Machines {
             }
             Some(_) => {}
             None => {
-                store.update(kind::VMS, namespace(vm), name(vm), |vm| vm["metadata"]["finalizers"] = json!([]));
+                store.update(kind::VMS, namespace(vm), name(vm), |vm| {
+                    vm["metadata"]["finalizers"] = json!([]);
+                });
             }
         }
         Ok(())
@@ -93,7 +120,10 @@ impl Machines {
     fn tell(&self, store: &Store, vm: &Value, vmi: Option<&Value>) -> Result<(), Unavailable> {
         let status = printable(vm, vmi);
         let ready = vmi.is_some_and(|vmi| crate::kubevirt::fields::is_true(vmi, "Ready"));
-        if text(vm, "status.printableStatus") == status && flag(vm, "status.ready") == ready && flag(vm, "status.created") == vmi.is_some() {
+        if text(vm, "status.printableStatus") == status
+            && flag(vm, "status.ready") == ready
+            && flag(vm, "status.created") == vmi.is_some()
+        {
             return Ok(());
         }
         self.api.check()?;
@@ -109,7 +139,12 @@ impl Machines {
 fn requested(vm: &Value, action: &str, vmi: Option<&Value>) -> bool {
     vm["status"]["stateChangeRequests"]
         .as_array()
-        .is_some_and(|all| all.iter().any(|one| one["action"] == action && (action == "Start" || vmi.is_some_and(|vmi| text(one, "uid") == uid(vmi)))))
+        .is_some_and(|all| {
+            all.iter().any(|one| {
+                one["action"] == action
+                    && (action == "Start" || vmi.is_some_and(|vmi| text(one, "uid") == uid(vmi)))
+            })
+        })
 }
 
 /// The table of control-plane.md 6.f.
@@ -121,7 +156,11 @@ fn verdict(vm: &Value, vmi: Option<&Value>) -> Verdict {
             "RerunOnFailure" | "Manual" => requested(vm, "Start", None),
             _ => false,
         };
-        return if starts { Verdict::Start } else { Verdict::Leave };
+        return if starts {
+            Verdict::Start
+        } else {
+            Verdict::Leave
+        };
     };
     if deleting(vmi) {
         return Verdict::Leave;
@@ -130,8 +169,12 @@ fn verdict(vm: &Value, vmi: Option<&Value>) -> Verdict {
     match strategy {
         "Halted" => Verdict::Stop { again: false },
         "Always" if over || requested(vm, "Stop", Some(vmi)) => Verdict::Stop { again: false },
-        "RerunOnFailure" if over => Verdict::Stop { again: phase(vmi) == "Failed" },
-        "RerunOnFailure" | "Manual" if requested(vm, "Stop", Some(vmi)) => Verdict::Stop { again: false },
+        "RerunOnFailure" if over => Verdict::Stop {
+            again: phase(vmi) == "Failed",
+        },
+        "RerunOnFailure" | "Manual" if requested(vm, "Stop", Some(vmi)) => {
+            Verdict::Stop { again: false }
+        }
         "Manual" if over && requested(vm, "Start", None) => Verdict::Stop { again: true },
         _ => Verdict::Leave,
     }
@@ -139,7 +182,11 @@ fn verdict(vm: &Value, vmi: Option<&Value>) -> Verdict {
 
 fn printable(vm: &Value, vmi: Option<&Value>) -> &'static str {
     let Some(vmi) = vmi else {
-        return if subresources::run_strategy(vm) == "Always" { "Starting" } else { "Stopped" };
+        return if subresources::run_strategy(vm) == "Always" {
+            "Starting"
+        } else {
+            "Stopped"
+        };
     };
     if deleting(vmi) {
         return "Stopping";
@@ -148,7 +195,11 @@ fn printable(vm: &Value, vmi: Option<&Value>) -> &'static str {
         "Succeeded" | "Failed" => "Stopped",
         "Running" if is_migrating(vmi) => "Migrating",
         "Running" => "Running",
-        _ if has(vmi, "status.conditions") && crate::kubevirt::fields::condition(vmi, "PodScheduled").is_some() => "ErrorUnschedulable",
+        _ if has(vmi, "status.conditions")
+            && crate::kubevirt::fields::condition(vmi, "PodScheduled").is_some() =>
+        {
+            "ErrorUnschedulable"
+        }
         _ => "Starting",
     }
 }
@@ -162,7 +213,9 @@ impl Controller for Machines {
         match change.resource.as_str() {
             kind::VMS => queue.soon(Key::of(VM, &change.object)),
             kind::VMIS => {
-                if let Some((_, vm, _)) = owner(&change.object).filter(|(kind, ..)| *kind == "VirtualMachine") {
+                if let Some((_, vm, _)) =
+                    owner(&change.object).filter(|(kind, ..)| *kind == "VirtualMachine")
+                {
                     queue.soon(Key::new(VM, namespace(&change.object), vm));
                 }
             }
@@ -170,7 +223,12 @@ impl Controller for Machines {
         }
     }
 
-    fn reconcile(&mut self, store: &Store, key: &Key, _queue: &mut Queue) -> Result<(), Unavailable> {
+    fn reconcile(
+        &mut self,
+        store: &Store,
+        key: &Key,
+        _queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
         match store.get_shared(kind::VMS, &key.namespace, &key.name) {
             Some(vm) => self.step(store, &vm),
             None => Ok(()),
@@ -201,10 +259,22 @@ mod tests {
         ];
         for (strategy, succeeded, failed, missing) in cases {
             let vm = vm(strategy, &json!([]));
-            assert_eq!(verdict(&vm, Some(&vmi("Succeeded"))), succeeded, "{strategy} succeeded");
-            assert_eq!(verdict(&vm, Some(&vmi("Failed"))), failed, "{strategy} failed");
+            assert_eq!(
+                verdict(&vm, Some(&vmi("Succeeded"))),
+                succeeded,
+                "{strategy} succeeded"
+            );
+            assert_eq!(
+                verdict(&vm, Some(&vmi("Failed"))),
+                failed,
+                "{strategy} failed"
+            );
             assert_eq!(verdict(&vm, None), missing, "{strategy} missing");
-            assert_eq!(verdict(&vm, Some(&vmi("Running"))), Verdict::Leave, "{strategy} running");
+            assert_eq!(
+                verdict(&vm, Some(&vmi("Running"))),
+                Verdict::Leave,
+                "{strategy} running"
+            );
         }
     }
 
@@ -212,10 +282,19 @@ mod tests {
     fn a_restart_request_is_a_stop_and_a_start() {
         let requests = json!([{"action": "Stop", "uid": "u"}, {"action": "Start"}]);
         for strategy in ["Always", "RerunOnFailure", "Manual"] {
-            assert_eq!(verdict(&vm(strategy, &requests), Some(&vmi("Running"))), Verdict::Stop { again: false });
+            assert_eq!(
+                verdict(&vm(strategy, &requests), Some(&vmi("Running"))),
+                Verdict::Stop { again: false }
+            );
         }
-        assert_eq!(verdict(&vm("Manual", &json!([{"action": "Start"}])), None), Verdict::Start);
+        assert_eq!(
+            verdict(&vm("Manual", &json!([{"action": "Start"}])), None),
+            Verdict::Start
+        );
         let other = json!([{"action": "Stop", "uid": "older"}]);
-        assert_eq!(verdict(&vm("Manual", &other), Some(&vmi("Running"))), Verdict::Leave);
+        assert_eq!(
+            verdict(&vm("Manual", &other), Some(&vmi("Running"))),
+            Verdict::Leave
+        );
     }
 }

@@ -16,11 +16,12 @@ mod migration;
 mod nodes;
 mod replicas;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::fields::{ended, label, namespace, owned_by, text};
+use super::fields::{ended, label, namespace, owned_by, phase, text, uid};
 use super::names::{self, kind};
 use super::settings::Settings;
 use super::virt_api::VirtApi;
@@ -51,7 +52,10 @@ pub(crate) fn pods_of(store: &Store, space: &str, uid: &str) -> Vec<Arc<Value>> 
 /// The pod of a VMI on the node that the VMI names; the newest when there are several.
 pub(crate) fn active_pod<'a>(vmi: &Value, pods: &'a [Arc<Value>]) -> Option<&'a Arc<Value>> {
     let node = text(vmi, "status.nodeName");
-    let here = pods.iter().filter(|pod| node.is_empty() && label(pod, names::MIGRATION_JOB_UID).is_empty() || text(pod, "spec.nodeName") == node);
+    let here = pods.iter().filter(|pod| {
+        node.is_empty() && label(pod, names::MIGRATION_JOB_UID).is_empty()
+            || text(pod, "spec.nodeName") == node
+    });
     here.max_by_key(|pod| (!ended(pod), text(pod, "metadata.creationTimestamp")))
 }
 
@@ -65,16 +69,26 @@ pub(crate) fn migrations_of(store: &Store, space: &str, vmi: &str) -> Vec<Arc<Va
 /// The target pod of a VMIM.
 pub(crate) fn target_pod(store: &Store, vmim: &Value) -> Option<Arc<Value>> {
     let uid = text(vmim, "metadata.uid");
-    store.list_shared(kind::PODS).into_iter().find(|pod| label(pod, names::MIGRATION_JOB_UID) == uid)
+    store
+        .list_shared(kind::PODS)
+        .into_iter()
+        .find(|pod| label(pod, names::MIGRATION_JOB_UID) == uid)
 }
 
-/// Whether a VMIM holds a slot: it has a target pod and has not ended.
-pub(crate) fn is_running(store: &Store, vmim: &Value) -> bool {
-    match text(vmim, "status.phase") {
-        "Scheduling" | "Scheduled" | "PreparingTarget" | "TargetReady" | "Running" => true,
-        "Pending" => target_pod(store, vmim).is_some(),
-        _ => false,
+/// The VMIMs that hold a slot: they have a target pod and have not ended.
+pub(crate) fn running(store: &Store) -> Vec<Arc<Value>> {
+    let mut all = store.list_shared(kind::VMIMS);
+    all.retain(|vmim| !ended(vmim) && !phase(vmim).is_empty());
+    if all.iter().any(|vmim| phase(vmim) == "Pending") {
+        let pods = store.list_shared(kind::PODS);
+        let targets: BTreeSet<&str> = pods
+            .iter()
+            .map(|pod| label(pod, names::MIGRATION_JOB_UID))
+            .filter(|uid| !uid.is_empty())
+            .collect();
+        all.retain(|vmim| phase(vmim) != "Pending" || targets.contains(uid(vmim)));
     }
+    all
 }
 
 /// The eviction strategy that counts for a VMI.

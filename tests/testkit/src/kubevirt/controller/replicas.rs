@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use super::launcher;
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
-use crate::kubevirt::fields::{at, condition, deleting, ended, is_true, name, namespace, owned_by, owner, text, uid};
+use crate::kubevirt::fields::{
+    at, condition, deleting, ended, is_true, name, namespace, owned_by, owner, text, uid,
+};
 use crate::kubevirt::names::kind;
 use crate::kubevirt::virt_api::{VirtApi, writes};
 
@@ -27,8 +29,14 @@ impl Replicas {
         for vmi in own.iter().filter(|vmi| ended(vmi) && !deleting(vmi)) {
             store.delete(kind::VMIS, namespace(vmi), name(vmi));
         }
-        let alive: Vec<_> = own.iter().filter(|vmi| !ended(vmi) && !deleting(vmi) && !is_leaving(vmi)).collect();
-        let wanted = at(set, "spec.replicas").and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok()).unwrap_or(1);
+        let alive: Vec<_> = own
+            .iter()
+            .filter(|vmi| !ended(vmi) && !deleting(vmi) && !is_leaving(vmi))
+            .collect();
+        let wanted = at(set, "spec.replicas")
+            .and_then(Value::as_u64)
+            .and_then(|number| usize::try_from(number).ok())
+            .unwrap_or(1);
         for _ in alive.len()..wanted {
             let mut vmi = launcher::instance(&set["spec"]["template"], set, None);
             writes::vmi_create(&self.api, &mut vmi);
@@ -46,7 +54,9 @@ impl Replicas {
 }
 
 fn is_leaving(vmi: &Value) -> bool {
-    condition(vmi, "Ready").is_some_and(|ready| ready["status"] == "False" && text(ready, "reason") == "PodTerminating")
+    condition(vmi, "Ready").is_some_and(|ready| {
+        ready["status"] == "False" && text(ready, "reason") == "PodTerminating"
+    })
 }
 
 impl Controller for Replicas {
@@ -58,7 +68,9 @@ impl Controller for Replicas {
         match change.resource.as_str() {
             kind::REPLICA_SETS => queue.soon(Key::of(SET, &change.object)),
             kind::VMIS => {
-                if let Some((_, set, _)) = owner(&change.object).filter(|(kind, ..)| *kind == "VirtualMachineInstanceReplicaSet") {
+                if let Some((_, set, _)) = owner(&change.object)
+                    .filter(|(kind, ..)| *kind == "VirtualMachineInstanceReplicaSet")
+                {
                     queue.soon(Key::new(SET, namespace(&change.object), set));
                 }
             }
@@ -66,7 +78,12 @@ impl Controller for Replicas {
         }
     }
 
-    fn reconcile(&mut self, store: &Store, key: &Key, _queue: &mut Queue) -> Result<(), Unavailable> {
+    fn reconcile(
+        &mut self,
+        store: &Store,
+        key: &Key,
+        _queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
         match store.get_shared(kind::REPLICA_SETS, &key.namespace, &key.name) {
             Some(set) if !deleting(&set) => self.step(store, &set),
             Some(_) | None => Ok(()),

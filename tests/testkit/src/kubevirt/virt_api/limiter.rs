@@ -13,7 +13,12 @@ pub(super) struct Limiter {
 
 impl Limiter {
     pub(super) fn new(rate: f64, burst: f64) -> Self {
-        Self { rate, burst, tokens: burst, last: Duration::ZERO }
+        Self {
+            rate,
+            burst,
+            tokens: burst,
+            last: Duration::ZERO,
+        }
     }
 
     /// Takes one token and says how long to wait until it is there.

@@ -3,8 +3,6 @@
 mod eviction;
 mod limiter;
 pub(crate) mod subresources;
-#[cfg(test)]
-mod tests;
 pub(crate) mod writes;
 
 use std::collections::BTreeSet;
@@ -38,7 +36,11 @@ pub struct VirtApi {
 impl VirtApi {
     /// A virt-api that runs and answers.
     pub fn new(store: Store, settings: Settings) -> Self {
-        let rate = if settings.since(1, 6) { (200.0, 400.0) } else { settings.timings.api_rate };
+        let rate = if settings.since(1, 6) {
+            (200.0, 400.0)
+        } else {
+            settings.timings.api_rate
+        };
         let clock = store.clock().clone();
         Self {
             store,
@@ -67,25 +69,38 @@ impl VirtApi {
 
     /// Whether webhooks answer; without them no VMI, VM or VMIM can be written by anybody.
     pub fn check(&self) -> Result<(), Unavailable> {
-        if self.process.is_up() && self.answers.is_up() { Ok(()) } else { Err(Unavailable) }
+        if self.process.is_up() && self.answers.is_up() {
+            Ok(())
+        } else {
+            Err(Unavailable)
+        }
     }
 
     /// Remembers that this state of a VMI lost its mark by a cancel.
     pub(crate) fn note_cancel(&self, vmi: &Value) {
         let revision = super::fields::text(vmi, "metadata.resourceVersion").to_owned();
-        self.cancels.lock().unwrap_or_else(PoisonError::into_inner).insert(revision);
+        self.cancels
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(revision);
     }
 
     /// Whether the change that made this revision was a cancel.
     pub(crate) fn was_cancelled(&self, revision: &str) -> bool {
-        self.cancels.lock().unwrap_or_else(PoisonError::into_inner).contains(revision)
+        self.cancels
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(revision)
     }
 
     /// When virt-api's own API client will have made `requests` requests, from now.
     pub fn reserve(&self, requests: u32) -> Duration {
         let now = self.store.clock().elapsed();
         let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
-        (0..requests).map(|_| limiter.reserve(now)).last().unwrap_or_default()
+        (0..requests)
+            .map(|_| limiter.reserve(now))
+            .last()
+            .unwrap_or_default()
     }
 
     /// Waits until virt-api's own API client may make one request.
@@ -135,7 +150,10 @@ impl Admission for VirtApi {
         Box::pin(writes::admit(self, verb, resource, user, old, new))
     }
 
-    fn subresource<'a>(&'a self, request: SubresourceRequest) -> Later<'a, Result<(u16, Vec<u8>), Failure>> {
+    fn subresource(
+        &self,
+        request: SubresourceRequest,
+    ) -> Later<'_, Result<(u16, Vec<u8>), Failure>> {
         Box::pin(subresources::answer(self, request))
     }
 }

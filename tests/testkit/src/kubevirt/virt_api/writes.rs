@@ -25,9 +25,15 @@ pub(super) async fn admit(
     new: Option<&mut Value>,
 ) -> Result<(), Failure> {
     let (entry, path) = match resource {
-        kind::VMIS => ("virtualmachineinstances-mutator.kubevirt.io", "/virtualmachineinstances-mutate"),
+        kind::VMIS => (
+            "virtualmachineinstances-mutator.kubevirt.io",
+            "/virtualmachineinstances-mutate",
+        ),
         kind::VMIMS => ("migrations-mutator.kubevirt.io", "/migration-mutate-create"),
-        kind::VMS => ("virtualmachines-mutator.kubevirt.io", "/virtualmachines-mutate"),
+        kind::VMS => (
+            "virtualmachines-mutator.kubevirt.io",
+            "/virtualmachines-mutate",
+        ),
         _ => return Ok(()),
     };
     let Some(new) = new else { return Ok(()) };
@@ -54,9 +60,22 @@ fn vmi_update(user: &str, old: &Value, new: &mut Value) -> Result<(), Failure> {
         return Ok(());
     }
     let reserved = [names::NODE_NAME, names::MIGRATION_TARGET];
-    if reserved.into_iter().any(|key| label(old, key) != label(new, key)) {
-        let why = format!("modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited: {}", reserved.join(", "));
-        return Err(Failure { reason: Some("Invalid".to_owned()), ..Failure::webhook(422, "virtualmachineinstances-update-validator.kubevirt.io", &why) });
+    if reserved
+        .into_iter()
+        .any(|key| label(old, key) != label(new, key))
+    {
+        let why = format!(
+            "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited: {}",
+            reserved.join(", ")
+        );
+        return Err(Failure {
+            reason: Some("Invalid".to_owned()),
+            ..Failure::webhook(
+                422,
+                "virtualmachineinstances-update-validator.kubevirt.io",
+                &why,
+            )
+        });
     }
     match old.get("status") {
         Some(status) => new["status"] = status.clone(),
@@ -77,9 +96,15 @@ pub(crate) fn vmi_create(api: &VirtApi, vmi: &mut Value) {
     if !has(vmi, "spec.terminationGracePeriodSeconds") {
         vmi["spec"]["terminationGracePeriodSeconds"] = json!(30);
     }
-    let foreground = if api.settings.since(1, 6) { "kubevirt.io/foregroundDeleteVirtualMachine" } else { "foregroundDeleteVirtualMachine" };
+    let foreground = if api.settings.since(1, 6) {
+        "kubevirt.io/foregroundDeleteVirtualMachine"
+    } else {
+        "foregroundDeleteVirtualMachine"
+    };
     for finalizer in [names::VMI_FINALIZER, foreground] {
-        let there = vmi["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|one| one == finalizer));
+        let there = vmi["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|one| one == finalizer));
         if !there {
             push(&mut vmi["metadata"]["finalizers"], json!(finalizer));
         }
@@ -90,7 +115,8 @@ async fn migration_create(api: &VirtApi, user: &str, vmim: &mut Value) -> Result
     api.one_request().await;
     api.one_request().await;
     check_priority(api, user, vmim)?;
-    check_migration(api, vmim).map_err(|why| Failure::webhook(400, "migration-create-validator.kubevirt.io", &why))?;
+    check_migration(api, vmim)
+        .map_err(|why| Failure::webhook(400, "migration-create-validator.kubevirt.io", &why))?;
     complete_migration(vmim);
     Ok(())
 }
@@ -113,13 +139,20 @@ fn check_priority(api: &VirtApi, user: &str, vmim: &mut Value) -> Result<(), Fai
     }
     let refuse = |why: &str| {
         let failure = Failure::webhook(422, "migration-create-validator.kubevirt.io", why);
-        Err(Failure { reason: Some("Invalid".to_owned()), ..failure })
+        Err(Failure {
+            reason: Some("Invalid".to_owned()),
+            ..failure
+        })
     };
     if !api.settings.has_priority_queue() {
-        return refuse("spec.migrationPriority: MigrationPriorityQueue feature gate is not enabled in kubevirt resource");
+        return refuse(
+            "spec.migrationPriority: MigrationPriorityQueue feature gate is not enabled in kubevirt resource",
+        );
     }
     if user != CONTROLLER {
-        return refuse("spec.migrationPriority: Migration priority queue, only virt-controller is allowed to set priority field");
+        return refuse(
+            "spec.migrationPriority: Migration priority queue, only virt-controller is allowed to set priority field",
+        );
     }
     Ok(())
 }
@@ -133,15 +166,21 @@ pub(crate) fn check_migration(api: &VirtApi, vmim: &Value) -> Result<(), String>
     if ended(&vmi) {
         return Err("Cannot migrate VMI in finalized state.".to_owned());
     }
-    if let Some(condition) = condition(&vmi, "LiveMigratable").filter(|condition| condition["status"] == "False") {
+    if let Some(condition) =
+        condition(&vmi, "LiveMigratable").filter(|condition| condition["status"] == "False")
+    {
         let (reason, message) = (text(condition, "reason"), text(condition, "message"));
-        return Err(format!("Cannot migrate VMI, Reason: {reason}, Message: {message}"));
+        return Err(format!(
+            "Cannot migrate VMI, Reason: {reason}, Message: {message}"
+        ));
     }
     let other = api
         .store
         .list_shared(kind::VMIMS)
         .into_iter()
-        .find(|other| namespace(other) == space && text(other, "spec.vmiName") == name && !ended(other));
+        .find(|other| {
+            namespace(other) == space && text(other, "spec.vmiName") == name && !ended(other)
+        });
     match other {
         Some(other) => Err(format!(
             "in-flight migration detected. Active migration job ({}) is currently already in progress for VMI {}.",

@@ -9,7 +9,7 @@ use super::super::event::host::HostDo;
 use super::super::event::{Do, Event};
 use super::super::problem::{Problem, Source};
 use super::names::Names;
-use super::{expand, one_rule};
+use super::one_rule;
 
 const VERBS: [&str; 7] = [
     "get", "list", "watch", "create", "update", "patch", "delete",
@@ -187,8 +187,8 @@ impl Walk<'_> {
         let (ns, name) = match what {
             VmDo::Create(new) => {
                 names.node(new.node.as_deref(), event.line)?;
-                for vm in expand(new, "") {
-                    names.add_vm(&vm, event.line)?;
+                for name in new.names() {
+                    names.add_vm(&new.namespace, &name, event.line)?;
                 }
                 return Ok(());
             }

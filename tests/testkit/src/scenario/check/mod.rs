@@ -28,10 +28,12 @@ pub(super) fn check(source: Source<'_>, draft: Draft) -> Result<Scenario, Proble
     let mut vms = Vec::new();
     for table in &draft.vms {
         names.node(table.what.node.as_deref(), table.line)?;
-        for vm in written_out(source, table, &draft.host.what.node)? {
-            names.add_vm(&vm, table.line)?;
-            vms.push(vm);
+        makes_sense(source, table)?;
+        let vm = placed(&table.what, &draft.host.what.node);
+        for name in vm.names() {
+            names.add_vm(&vm.namespace, &name, table.line)?;
         }
+        vms.push(vm);
     }
     for pod in &draft.pods {
         names.node(pod.what.node.as_deref(), pod.line)?;
@@ -55,7 +57,8 @@ pub(super) fn check(source: Source<'_>, draft: Draft) -> Result<Scenario, Proble
         kubevirt: draft.kubevirt,
         nodes: nodes(&draft.host.what.node, draft.nodes),
         host: draft.host.what,
-        agent: draft.agent,
+        agent_line: draft.agent.line,
+        agent: draft.agent.what,
         vms,
         pods: draft.pods.into_iter().map(|pod| pod.what).collect(),
         pdbs: draft.pdbs.into_iter().map(|pdb| pdb.what).collect(),
@@ -120,8 +123,7 @@ fn timeline(events: Vec<Event>) -> Vec<Event> {
     }]
 }
 
-/// `count` written out, `node` filled in.
-fn written_out(source: Source<'_>, vm: &Placed<Vm>, host: &str) -> Result<Vec<Vm>, Problem> {
+fn makes_sense(source: Source<'_>, vm: &Placed<Vm>) -> Result<(), Problem> {
     let fail = |text: &str| Err(source.problem_at(vm.line, format!("vm {}: {text}", vm.what.name)));
     if vm.what.name.is_empty() {
         return fail("its name is empty");
@@ -132,23 +134,15 @@ fn written_out(source: Source<'_>, vm: &Placed<Vm>, host: &str) -> Result<Vec<Vm
     if vm.what.migration.is_empty() {
         return fail("`migration` needs at least one outcome");
     }
-    Ok(expand(&vm.what, host))
+    Ok(())
 }
 
-/// The VMs of one table: `db`, or `db-0` … for a `count` other than 1.
-pub(super) fn expand(vm: &Vm, host: &str) -> Vec<Vm> {
-    let one = |name: String| Vm {
-        name,
-        count: 1,
+/// A VM with its `node` filled in.
+fn placed(vm: &Vm, host: &str) -> Vm {
+    Vm {
         node: Some(vm.node.clone().unwrap_or_else(|| host.to_owned())),
         ..vm.clone()
-    };
-    if vm.count == 1 {
-        return vec![one(vm.name.clone())];
     }
-    (0..vm.count)
-        .map(|number| one(format!("{}-{number}", vm.name)))
-        .collect()
 }
 
 fn one_rule(source: Source<'_>, pdb: &Pdb, line: usize) -> Result<(), Problem> {

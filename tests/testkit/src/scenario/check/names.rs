@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::problem::{Problem, Source};
-use super::super::world::{Pdb, Pod, Vm};
+use super::super::world::{Pdb, Pod};
 
 /// (namespace, name)
 type Key = (String, String);
@@ -42,9 +42,9 @@ impl<'a> Names<'a> {
         Ok(())
     }
 
-    pub(super) fn add_vm(&mut self, vm: &Vm, line: usize) -> Result<(), Problem> {
-        let key = (vm.namespace.clone(), vm.name.clone());
-        self.fresh(self.vms.contains(&key), "vm", &vm.name, line)?;
+    pub(super) fn add_vm(&mut self, space: &str, name: &str, line: usize) -> Result<(), Problem> {
+        let key = (space.to_owned(), name.to_owned());
+        self.fresh(self.vms.contains(&key), "vm", name, line)?;
         self.vms.insert(key);
         Ok(())
     }

@@ -1,6 +1,12 @@
 //! Does the simulated cluster do what real ones did?
 
+mod budgets;
 mod evacuation;
+mod evictions;
+mod failures;
+mod nodes;
+mod owners;
+mod pacing;
 
 use std::time::Duration;
 
@@ -21,7 +27,14 @@ struct Bench {
 
 impl Bench {
     fn new(settings: Settings, inventory: &Inventory, seed: u64) -> Self {
-        let cluster = Cluster::start(SimClock::new(1.0), settings, inventory, Rights::full(), seed).unwrap();
+        let cluster = Cluster::start(
+            SimClock::new(1.0),
+            settings,
+            inventory,
+            Rights::full(),
+            seed,
+        )
+        .unwrap();
         let admin = cluster.server.client(Identity::admin());
         Self { cluster, admin }
     }
@@ -31,22 +44,38 @@ impl Bench {
     }
 
     async fn sleep(&self, seconds: f64) {
-        self.cluster.server.clock().sleep(Duration::from_secs_f64(seconds)).await;
+        self.cluster
+            .server
+            .clock()
+            .sleep(Duration::from_secs_f64(seconds))
+            .await;
     }
 
     fn cordon(&self, node: &str) {
-        self.cluster.server.store.update(kind::NODES, "", node, |node| node["spec"]["unschedulable"] = json!(true));
+        self.cluster
+            .server
+            .store
+            .update(kind::NODES, "", node, |node| {
+                node["spec"]["unschedulable"] = json!(true);
+            });
     }
 
     fn vmi(&self, name: &str) -> Value {
-        self.cluster.server.store.get(kind::VMIS, "default", name).unwrap_or_default()
+        self.cluster
+            .server
+            .store
+            .get(kind::VMIS, "default", name)
+            .unwrap_or_default()
     }
 
     /// The live launcher pod of a VMI on a node.
     fn pod_of(&self, vmi: &str, node: &str) -> Option<String> {
         let pods = self.cluster.server.store.list(kind::PODS);
         let own = pods.iter().find(|pod| {
-            is_launcher(pod) && !ended(pod) && text(pod, "spec.nodeName") == node && owner(pod).is_some_and(|(_, owner, _)| owner == vmi)
+            is_launcher(pod)
+                && !ended(pod)
+                && text(pod, "spec.nodeName") == node
+                && owner(pod).is_some_and(|(_, owner, _)| owner == vmi)
         });
         own.map(|pod| name(pod).to_owned())
     }
@@ -54,7 +83,11 @@ impl Bench {
     /// Code and message of an eviction.
     async fn evict(&self, pod: &str) -> (u16, String) {
         let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": "default"}});
-        self.post(&format!("/api/v1/namespaces/default/pods/{pod}/eviction"), &body).await
+        self.post(
+            &format!("/api/v1/namespaces/default/pods/{pod}/eviction"),
+            &body,
+        )
+        .await
     }
 
     async fn post(&self, path: &str, body: &Value) -> (u16, String) {
@@ -62,12 +95,26 @@ impl Bench {
     }
 
     async fn send(&self, method: &str, path: &str, body: Vec<u8>) -> (u16, String) {
-        let request = http::Request::builder().method(method).uri(path).header("content-type", "application/json").body(body).unwrap();
-        let response = self.admin.send(request.map(kube::client::Body::from)).await.unwrap();
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json")
+            .body(body)
+            .unwrap();
+        let response = self
+            .admin
+            .send(request.map(kube::client::Body::from))
+            .await
+            .unwrap();
         let (parts, body) = response.into_parts();
-        let bytes = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
+        let bytes = http_body_util::BodyExt::collect(body)
+            .await
+            .unwrap()
+            .to_bytes();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
-        let message = serde_json::from_str::<Value>(&text).ok().and_then(|body| body["message"].as_str().map(str::to_owned));
+        let message = serde_json::from_str::<Value>(&text)
+            .ok()
+            .and_then(|body| body["message"].as_str().map(str::to_owned));
         (parts.status.as_u16(), message.unwrap_or(text))
     }
 
@@ -92,7 +139,15 @@ impl Bench {
 
     /// One line per change of an object, like the notes tell them.
     fn story(&self, since: u64) -> Vec<String> {
-        self.cluster.server.store.changes_since(since).unwrap().iter().filter(|change| interesting(&change.resource)).map(|change| line(change)).collect()
+        self.cluster
+            .server
+            .store
+            .changes_since(since)
+            .unwrap()
+            .iter()
+            .filter(|change| interesting(&change.resource))
+            .map(line)
+            .collect()
     }
 
     fn check(&self) {
@@ -118,7 +173,11 @@ fn line(change: &crate::api::Change) -> String {
             fields.join(" ")
         }
     };
-    let short = if namespace(object).is_empty() { name(object) } else { name(object).split('-').next().unwrap_or_default() };
+    let short = if namespace(object).is_empty() {
+        name(object)
+    } else {
+        name(object).split('-').next().unwrap_or_default()
+    };
     format!("{} {short}: {what}", change.resource)
 }
 
@@ -130,11 +189,21 @@ fn differences(path: &str, before: &Value, after: &Value, out: &mut Vec<String>)
         (Some(old), Some(new)) => {
             let keys: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).collect();
             for key in keys {
-                let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let inner = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
                 differences(&inner, &before[key], &after[key], out);
             }
         }
-        _ => out.push(if phase(after).is_empty() && !after.is_object() && after.is_string() { format!("{path}={}", after.as_str().unwrap_or_default()) } else { path.to_owned() }),
+        _ => out.push(
+            if phase(after).is_empty() && !after.is_object() && after.is_string() {
+                format!("{path}={}", after.as_str().unwrap_or_default())
+            } else {
+                path.to_owned()
+            },
+        ),
     }
 }
 

@@ -215,7 +215,7 @@ async fn a_kubelet_ends_and_reports_only_its_own_pods() {
     );
     assert_eq!(
         delete("nosuch", Value::Null).await.message(),
-        "pod \"nosuch\" not found"
+        "pods \"nosuch\" not found"
     );
     assert_eq!(
         delete("a", json!({"preconditions": {"uid": "x"}}))

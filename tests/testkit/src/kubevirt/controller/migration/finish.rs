@@ -5,20 +5,29 @@ use serde_json::{Value, json};
 use super::super::{migrations_of, target_pod};
 use super::Migrations;
 use crate::api::Store;
-use crate::kubevirt::fields::{ended, has, migrates_by, name, namespace, phase, phase_since, text, uid};
+use crate::kubevirt::fields::{
+    ended, has, migrates_by, name, namespace, phase, phase_since, text, uid,
+};
 use crate::kubevirt::names::kind;
 
 impl Migrations {
     /// One step of the end: migrationState copied, then the finalizer.
     pub(super) fn finish(&self, store: &Store, vmim: &Value, vmi: Option<&Value>) {
-        let state = vmi.filter(|vmi| migrates_by(vmi, uid(vmim))).map(|vmi| vmi["status"]["migrationState"].clone());
+        let state = vmi
+            .filter(|vmi| migrates_by(vmi, uid(vmim)))
+            .map(|vmi| vmi["status"]["migrationState"].clone());
         let copied = text(vmim, "status.migrationState.migrationUid") == uid(vmim);
         if let Some(state) = state.filter(|_| !copied) {
-            self.update(store, vmim, |vmim| vmim["status"]["migrationState"] = state);
+            Self::update(store, vmim, |vmim| vmim["status"]["migrationState"] = state);
             return;
         }
-        if vmim["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty()) {
-            self.update(store, vmim, |vmim| vmim["metadata"]["finalizers"] = json!([]));
+        if vmim["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty())
+        {
+            Self::update(store, vmim, |vmim| {
+                vmim["metadata"]["finalizers"] = json!([]);
+            });
             return;
         }
         self.collect(store, vmim);
@@ -28,7 +37,9 @@ impl Migrations {
     fn collect(&self, store: &Store, vmim: &Value) {
         let mut all = migrations_of(store, namespace(vmim), text(vmim, "spec.vmiName"));
         all.retain(|other| ended(other) && !has(other, "metadata.deletionTimestamp"));
-        all.sort_by_key(|other| std::cmp::Reverse((phase_since(other, phase(other)), uid(other).to_owned())));
+        all.sort_by_key(|other| {
+            std::cmp::Reverse((phase_since(other, phase(other)), uid(other).to_owned()))
+        });
         for old in all.iter().skip(self.api.settings().timings.kept_migrations) {
             if self.api.settings().since(1, 9) {
                 collect_pod(store, old);
@@ -41,7 +52,11 @@ impl Migrations {
 /// The completed source pod of a success, the failed target pod of a failure.
 fn collect_pod(store: &Store, vmim: &Value) {
     let pod = if phase(vmim) == "Succeeded" {
-        store.get_shared(kind::PODS, namespace(vmim), text(vmim, "status.migrationState.sourcePod"))
+        store.get_shared(
+            kind::PODS,
+            namespace(vmim),
+            text(vmim, "status.migrationState.sourcePod"),
+        )
     } else {
         target_pod(store, vmim)
     };

@@ -12,7 +12,10 @@ use serde_json::{Value, json};
 use super::{migrations_of, target_pod};
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
-use crate::kubevirt::fields::{annotation, deleting, ended, has, label, name, namespace, owner, phase, set_condition, set_phase, text, uid};
+use crate::kubevirt::fields::{
+    annotation, deleting, ended, has, label, name, namespace, owner, phase, set_condition,
+    set_phase, text, uid,
+};
 use crate::kubevirt::names::{self, kind};
 use crate::kubevirt::virt_api::VirtApi;
 
@@ -29,10 +32,19 @@ pub(super) struct Migrations {
 
 impl Migrations {
     pub(super) fn new(api: VirtApi) -> Self {
-        Self { api, ended: BTreeMap::new(), tries: BTreeMap::new() }
+        Self {
+            api,
+            ended: BTreeMap::new(),
+            tries: BTreeMap::new(),
+        }
     }
 
-    fn step(&mut self, store: &Store, vmim: &Arc<Value>, queue: &mut Queue) -> Result<(), Unavailable> {
+    fn step(
+        &mut self,
+        store: &Store,
+        vmim: &Arc<Value>,
+        queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
         let vmi = store.get_shared(kind::VMIS, namespace(vmim), text(vmim, "spec.vmiName"));
         if ended(vmim) {
             self.finish(store, vmim, vmi.as_deref());
@@ -42,13 +54,13 @@ impl Migrations {
             return Ok(());
         }
         if let Some(reason) = self.failure(store, vmim, vmi.as_deref())? {
-            self.fail(store, vmim, &reason);
+            Self::fail(store, vmim, &reason);
             return Ok(());
         }
         let Some(vmi) = vmi else { return Ok(()) };
         match phase(vmim) {
             "" => {
-                self.begin(store, vmim, &vmi);
+                Self::begin(store, vmim, &vmi);
                 Ok(())
             }
             "Pending" => self.pending(store, vmim, &vmi, queue),
@@ -58,17 +70,20 @@ impl Migrations {
             }
             "Scheduled" => self.scheduled(store, vmim, &vmi),
             _ => {
-                self.follow(store, vmim, &vmi);
+                Self::follow(store, vmim, &vmi);
                 Ok(())
             }
         }
     }
 
     /// Steps 4 and 5: two annotations, then Pending.
-    fn begin(&self, store: &Store, vmim: &Value, vmi: &Value) {
-        const OBSERVED: [&str; 2] = ["kubevirt.io/latest-observed-api-version", "kubevirt.io/storage-observed-api-version"];
+    fn begin(store: &Store, vmim: &Value, vmi: &Value) {
+        const OBSERVED: [&str; 2] = [
+            "kubevirt.io/latest-observed-api-version",
+            "kubevirt.io/storage-observed-api-version",
+        ];
         if annotation(vmim, OBSERVED[0]).is_none() {
-            self.update(store, vmim, |vmim| {
+            Self::update(store, vmim, |vmim| {
                 for key in OBSERVED {
                     vmim["metadata"]["annotations"][key] = json!("v1");
                 }
@@ -76,24 +91,31 @@ impl Migrations {
             return;
         }
         let pods = super::pods_of(store, namespace(vmi), uid(vmi));
-        let source = super::active_pod(vmi, &pods).map(|pod| name(pod).to_owned()).unwrap_or_default();
+        let source = super::active_pod(vmi, &pods)
+            .map(|pod| name(pod).to_owned())
+            .unwrap_or_default();
         let now = store.stamp();
-        self.update(store, vmim, |vmim| {
+        Self::update(store, vmim, |vmim| {
             set_phase(vmim, "Pending", &now);
             vmim["status"]["migrationState"] = json!({"sourcePod": source});
         });
     }
 
-    fn update(&self, store: &Store, vmim: &Value, change: impl FnOnce(&mut Value)) {
+    fn update(store: &Store, vmim: &Value, change: impl FnOnce(&mut Value)) {
         store.update(kind::VMIMS, namespace(vmim), name(vmim), change);
     }
 
-    fn set_phase(&self, store: &Store, vmim: &Value, phase: &str) {
+    fn set_phase(store: &Store, vmim: &Value, phase: &str) {
         let now = store.stamp();
-        self.update(store, vmim, |vmim| set_phase(vmim, phase, &now));
+        Self::update(store, vmim, |vmim| set_phase(vmim, phase, &now));
     }
 
-    fn update_vmi(&self, store: &Store, vmi: &Value, change: impl FnOnce(&mut Value)) -> Result<(), Unavailable> {
+    fn update_vmi(
+        &self,
+        store: &Store,
+        vmi: &Value,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<(), Unavailable> {
         self.api.check()?;
         store.update(kind::VMIS, namespace(vmi), name(vmi), change);
         Ok(())
@@ -104,22 +126,30 @@ impl Migrations {
     fn abort(&self, store: &Store, vmim: &Value, vmi: Option<&Value>) -> Result<bool, Unavailable> {
         match (phase(vmim), vmi) {
             ("Running", Some(vmi)) => {
-                if vmi["status"]["migrationState"]["abortRequested"] != true && !has(vmi, "status.migrationState.endTimestamp") {
-                    self.update_vmi(store, vmi, |vmi| vmi["status"]["migrationState"]["abortRequested"] = json!(true))?;
+                if vmi["status"]["migrationState"]["abortRequested"] != true
+                    && !has(vmi, "status.migrationState.endTimestamp")
+                {
+                    self.update_vmi(store, vmi, |vmi| {
+                        vmi["status"]["migrationState"]["abortRequested"] = json!(true);
+                    })?;
                 }
                 Ok(false)
             }
             ("PreparingTarget" | "TargetReady", Some(_)) => Ok(false),
             _ => {
                 let (now, why) = (store.stamp(), "Migration failed due to being canceled");
-                self.update(store, vmim, |vmim| {
+                Self::update(store, vmim, |vmim| {
                     set_condition(vmim, "migrationAbortRequested", "True", "", "", &now);
                     set_phase(vmim, "Failed", &now);
                 });
                 store.record_event(vmim, "Warning", "FailedMigration", why);
                 if let Some(pod) = target_pod(store, vmim) {
                     store.delete(kind::PODS, namespace(&pod), name(&pod));
-                    let text = format!("migration canceled and pod {}/{} is deleted", namespace(&pod), name(&pod));
+                    let text = format!(
+                        "migration canceled and pod {}/{} is deleted",
+                        namespace(&pod),
+                        name(&pod)
+                    );
                     store.record_event(vmim, "Normal", "SuccessfulDelete", &text);
                 }
                 Ok(true)
@@ -127,8 +157,8 @@ impl Migrations {
         }
     }
 
-    fn fail(&self, store: &Store, vmim: &Value, reason: &str) {
-        self.set_phase(store, vmim, "Failed");
+    fn fail(store: &Store, vmim: &Value, reason: &str) {
+        Self::set_phase(store, vmim, "Failed");
         store.record_event(vmim, "Warning", "FailedMigration", reason);
     }
 
@@ -138,11 +168,11 @@ impl Migrations {
         waiting.retain(|vmim| phase(vmim) == "Pending");
         queue.shuffle(&mut waiting);
         waiting.sort_by_key(|vmim| std::cmp::Reverse(pending::priority(vmim)));
-        let (least, most) = self.api.settings().timings.wake;
-        let mut delays: Vec<_> = waiting.iter().map(|_| queue.between(least, most)).collect();
-        delays.sort_unstable();
-        for (vmim, delay) in waiting.iter().zip(delays) {
-            queue.instead(Key::of(VMIM, vmim), delay);
+        let timings = &self.api.settings().timings;
+        let mut delay = queue.between(timings.wake.0, timings.wake.1);
+        for vmim in waiting {
+            queue.instead(Key::of(VMIM, &vmim), delay);
+            delay += timings.react.0 / 2;
         }
     }
 
@@ -175,8 +205,13 @@ impl Controller for Migrations {
                 }
             }
             kind::PODS => {
-                if let Some((_, vmi, _)) = owner(object).filter(|(kind, ..)| *kind == "VirtualMachineInstance") {
-                    for vmim in migrations_of(store, namespace(object), vmi).iter().filter(|vmim| !ended(vmim)) {
+                if let Some((_, vmi, _)) =
+                    owner(object).filter(|(kind, ..)| *kind == "VirtualMachineInstance")
+                {
+                    for vmim in migrations_of(store, namespace(object), vmi)
+                        .iter()
+                        .filter(|vmim| !ended(vmim))
+                    {
                         queue.soon(Key::of(VMIM, vmim));
                     }
                 }
@@ -191,7 +226,12 @@ impl Controller for Migrations {
         }
     }
 
-    fn reconcile(&mut self, store: &Store, key: &Key, queue: &mut Queue) -> Result<(), Unavailable> {
+    fn reconcile(
+        &mut self,
+        store: &Store,
+        key: &Key,
+        queue: &mut Queue,
+    ) -> Result<(), Unavailable> {
         match store.get_shared(kind::VMIMS, &key.namespace, &key.name) {
             Some(vmim) => self.step(store, &vmim, queue),
             None => Ok(()),

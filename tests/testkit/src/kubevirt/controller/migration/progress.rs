@@ -8,55 +8,103 @@ use super::super::{active_pod, pods_of, target_pod};
 use super::{Migrations, VMIM};
 use crate::api::Store;
 use crate::kubernetes::engine::{Key, Queue, Unavailable};
-use crate::kubevirt::fields::{annotation, condition, ended, flag, has, is_true, migrates_by, name, namespace, phase, text, time, uid};
+use crate::kubevirt::fields::{
+    annotation, condition, ended, flag, has, is_true, migrates_by, name, namespace, phase, text,
+    time, uid,
+};
 use crate::kubevirt::names::{self, kind, knob};
 
 impl Migrations {
     /// Steps 8 and 9, or the end of patience with a target pod that does not start.
     pub(super) fn scheduling(&self, store: &Store, vmim: &Value, queue: &mut Queue) {
-        let Some(pod) = target_pod(store, vmim) else { return };
+        let Some(pod) = target_pod(store, vmim) else {
+            return;
+        };
         if phase(&pod) == "Running" && started(&pod) {
-            self.set_phase(store, vmim, "Scheduled");
+            Self::set_phase(store, vmim, "Scheduled");
             return;
         }
-        let unschedulable = condition(&pod, "PodScheduled").is_some_and(|found| found["status"] == "False" && found["reason"] == "Unschedulable");
+        let unschedulable = condition(&pod, "PodScheduled")
+            .is_some_and(|found| found["status"] == "False" && found["reason"] == "Unschedulable");
         if unschedulable {
-            let text = format!("Migration target pod for VMI [{}/{}] is currently unschedulable.", namespace(vmim), text(vmim, "spec.vmiName"));
+            let text = format!(
+                "Migration target pod for VMI [{}/{}] is currently unschedulable.",
+                namespace(vmim),
+                text(vmim, "spec.vmiName")
+            );
             store.record_event(vmim, "Warning", "migrationTargetPodUnschedulable", &text);
         }
-        let age = Duration::try_from(store.clock().now().duration_since(time(&pod, "metadata.creationTimestamp").unwrap_or_default())).unwrap_or_default();
+        let age = Duration::try_from(
+            store
+                .clock()
+                .now()
+                .duration_since(time(&pod, "metadata.creationTimestamp").unwrap_or_default()),
+        )
+        .unwrap_or_default();
         let patience = self.patience(vmim, unschedulable);
         if age < patience {
-            queue.after(Key::of(VMIM, vmim), patience - age);
+            queue.after(Key::of(VMIM, vmim), patience.saturating_sub(age));
             return;
         }
-        let what = if unschedulable { "unschedulable" } else { "pending" };
+        let what = if unschedulable {
+            "unschedulable"
+        } else {
+            "pending"
+        };
         store.delete(kind::PODS, namespace(&pod), name(&pod));
-        let text = format!("{what} pod {}/{} timeout period exceeded", namespace(&pod), name(&pod));
+        let text = format!(
+            "{what} pod {}/{} timeout period exceeded",
+            namespace(&pod),
+            name(&pod)
+        );
         store.record_event(vmim, "Normal", "SuccessfulDelete", &text);
     }
 
     fn patience(&self, vmim: &Value, unschedulable: bool) -> Duration {
         let timings = &self.api.settings().timings;
         let (key, usual) = if unschedulable {
-            ("kubevirt.io/migrationUnschedulablePodTimeoutSeconds", timings.unschedulable)
+            (
+                "kubevirt.io/migrationUnschedulablePodTimeoutSeconds",
+                timings.unschedulable,
+            )
         } else {
-            ("kubevirt.io/migrationPendingPodTimeoutSeconds", timings.pending)
+            (
+                "kubevirt.io/migrationPendingPodTimeoutSeconds",
+                timings.pending,
+            )
         };
-        annotation(vmim, key).and_then(|text| text.parse().ok()).map_or(usual, Duration::from_secs)
+        annotation(vmim, key)
+            .and_then(|text| text.parse().ok())
+            .map_or(usual, Duration::from_secs)
     }
 
     /// Step 10, the hand-off; then 11.
-    pub(super) fn scheduled(&self, store: &Store, vmim: &Value, vmi: &Value) -> Result<(), Unavailable> {
+    pub(super) fn scheduled(
+        &self,
+        store: &Store,
+        vmim: &Value,
+        vmi: &Value,
+    ) -> Result<(), Unavailable> {
         if migrates_by(vmi, uid(vmim)) {
-            self.set_phase(store, vmim, "PreparingTarget");
+            Self::set_phase(store, vmim, "PreparingTarget");
             return Ok(());
         }
-        let Some(target) = target_pod(store, vmim) else { return Ok(()) };
+        let Some(target) = target_pod(store, vmim) else {
+            return Ok(());
+        };
         let pods = pods_of(store, namespace(vmi), uid(vmi));
-        let source = active_pod(vmi, &pods).map(|pod| name(pod).to_owned()).unwrap_or_default();
-        let (from, to) = (text(vmi, "status.nodeName").to_owned(), text(&target, "spec.nodeName").to_owned());
-        let attempt = format!("{}/{}", uid(vmim), annotation(&target, knob::ATTEMPT).unwrap_or("1"));
+        let source = active_pod(vmi, &pods)
+            .map(|pod| name(pod).to_owned())
+            .unwrap_or_default();
+        let (from, to) = (
+            text(vmi, "status.nodeName").to_owned(),
+            text(&target, "spec.nodeName").to_owned(),
+        );
+        let attempt = format!(
+            "{}/{}",
+            uid(vmim),
+            annotation(&target, knob::ATTEMPT).unwrap_or("1")
+        );
         let timings = &self.api.settings().timings;
         let state = json!({
             "migrationUid": uid(vmim), "sourceNode": from, "sourcePod": source, "targetNode": to, "targetPod": name(&target),
@@ -73,31 +121,54 @@ impl Migrations {
             vmi["metadata"]["labels"][names::MIGRATION_TARGET] = json!(to);
             vmi["metadata"]["annotations"][knob::ATTEMPT] = json!(attempt);
         })?;
-        store.record_event(vmim, "Normal", "SuccessfulHandOver", "Migration target pod is ready for preparation by virt-handler.");
+        store.record_event(
+            vmim,
+            "Normal",
+            "SuccessfulHandOver",
+            "Migration target pod is ready for preparation by virt-handler.",
+        );
         Ok(())
     }
 
     /// Steps 13, 15 and 21.
-    pub(super) fn follow(&self, store: &Store, vmim: &Value, vmi: &Value) {
+    pub(super) fn follow(store: &Store, vmim: &Value, vmi: &Value) {
         if !migrates_by(vmi, uid(vmim)) {
             return;
         }
         let state = &vmi["status"]["migrationState"];
         match phase(vmim) {
-            "PreparingTarget" if has(state, "targetNodeAddress") => self.set_phase(store, vmim, "TargetReady"),
-            "TargetReady" if has(state, "startTimestamp") => self.set_phase(store, vmim, "Running"),
-            "Running" if flag(state, "completed") && !flag(state, "failed") && !has_followup(vmi) => {
-                self.set_phase(store, vmim, "Succeeded");
-                store.record_event(vmim, "Normal", "SuccessfulMigration", "Source node reported migration succeeded");
+            "PreparingTarget" if has(state, "targetNodeAddress") => {
+                Self::set_phase(store, vmim, "TargetReady");
+            }
+            "TargetReady" if has(state, "startTimestamp") => {
+                Self::set_phase(store, vmim, "Running");
+            }
+            "Running"
+                if flag(state, "completed") && !flag(state, "failed") && !has_followup(vmi) =>
+            {
+                Self::set_phase(store, vmim, "Succeeded");
+                store.record_event(
+                    vmim,
+                    "Normal",
+                    "SuccessfulMigration",
+                    "Source node reported migration succeeded",
+                );
             }
             _ => {}
         }
     }
 
     /// Why a VMIM has failed, if it has.
-    pub(super) fn failure(&self, store: &Store, vmim: &Value, vmi: Option<&Value>) -> Result<Option<String>, Unavailable> {
+    pub(super) fn failure(
+        &self,
+        store: &Store,
+        vmim: &Value,
+        vmi: Option<&Value>,
+    ) -> Result<Option<String>, Unavailable> {
         let Some(vmi) = vmi.filter(|vmi| !ended(vmi)) else {
-            return Ok(Some("Migration failed vmi shutdown during migration.".to_owned()));
+            return Ok(Some(
+                "Migration failed vmi shutdown during migration.".to_owned(),
+            ));
         };
         let handed_over = migrates_by(vmi, uid(vmim));
         let state = &vmi["status"]["migrationState"];
@@ -108,7 +179,9 @@ impl Migrations {
             return Ok(None);
         }
         let Some(pod) = target_pod(store, vmim) else {
-            return Ok(Some("Migration target pod was removed during active migration.".to_owned()));
+            return Ok(Some(
+                "Migration target pod was removed during active migration.".to_owned(),
+            ));
         };
         if !ended(&pod) {
             return Ok(None);
@@ -126,18 +199,30 @@ impl Migrations {
                 state["failureReason"] = json!("Target pod is down");
             })?;
         }
-        Ok(Some("Migration failed because target pod shutdown during migration".to_owned()))
+        Ok(Some(
+            "Migration failed because target pod shutdown during migration".to_owned(),
+        ))
     }
 }
 
 /// Whether every container that has to run does.
 fn started(pod: &Value) -> bool {
-    let Some(containers) = pod["status"]["containerStatuses"].as_array() else { return false };
-    let compute = containers.iter().any(|container| container["name"] == "compute" && has(container, "state.running"));
-    compute && containers.iter().filter(|container| container["name"] != "compute").all(|container| flag(container, "ready"))
+    let Some(containers) = pod["status"]["containerStatuses"].as_array() else {
+        return false;
+    };
+    let compute = containers
+        .iter()
+        .any(|container| container["name"] == "compute" && has(container, "state.running"));
+    compute
+        && containers
+            .iter()
+            .filter(|container| container["name"] != "compute")
+            .all(|container| flag(container, "ready"))
 }
 
 /// Hot-plugged CPUs or memory are applied by the migration; it is not done before that is.
 fn has_followup(vmi: &Value) -> bool {
-    condition(vmi, "HotVCPUChange").is_some() || is_true(vmi, "HotMemoryChange") || is_true(vmi, "MigrationRequired")
+    condition(vmi, "HotVCPUChange").is_some()
+        || is_true(vmi, "HotMemoryChange")
+        || is_true(vmi, "MigrationRequired")
 }

@@ -1,0 +1,123 @@
+//! The commands of an operator, given to the driver as the bus would, with the exit codes of the command line.
+
+use serde_json::Value;
+use tokio::sync::oneshot;
+use vmdrain_agent::agent::command::{Answer, Command, Handle};
+use vmdrain_agent::drain::policy::OnDeadline;
+use vmdrain_agent::drain::trigger::Trigger;
+
+use super::super::scene::{Results, Saved};
+use super::super::stage::NotPlayed;
+use crate::scenario::event::agent::{AgentDo, Trigger as Keys};
+
+const REFUSED: i32 = 4;
+const NO_DAEMON: i32 = 6;
+
+/// Gives a command and keeps its result when it has one; does not wait for it.
+pub(super) fn give(
+    what: &AgentDo,
+    handle: Option<Handle>,
+    results: Results,
+) -> Result<(), NotPlayed> {
+    let (answer, answered) = oneshot::channel();
+    let (command, save, waits) = match what {
+        AgentDo::Trigger(keys) => {
+            let waits = !keys.no_wait;
+            (
+                Command::Trigger(trigger(keys)?, answer),
+                keys.save.clone(),
+                waits,
+            )
+        }
+        AgentDo::Cancel(keys) => {
+            let abort_migrations = keys.abort_migrations;
+            let command = Command::Cancel {
+                abort_migrations,
+                answer,
+            };
+            (command, keys.save.clone(), false)
+        }
+        AgentDo::Restore(keys) => (Command::Restore(answer), keys.save.clone(), false),
+        AgentDo::Extend(_)
+        | AgentDo::Release(_)
+        | AgentDo::Plan(_)
+        | AgentDo::Doctor(_)
+        | AgentDo::Reload(_)
+        | AgentDo::Kill(_)
+        | AgentDo::Stop(_)
+        | AgentDo::Restart(_)
+        | AgentDo::Start(_)
+        | AgentDo::File(_) => return Err(NotPlayed::Cannot("this is no command".into())),
+    };
+    tokio::spawn(async move {
+        let saved = carry_out(handle, command, answered, waits).await;
+        results.keep(save.as_deref(), saved);
+    });
+    Ok(())
+}
+
+/// The options of the command as the bus would take them.
+pub(crate) fn trigger(keys: &Keys) -> Result<Trigger, NotPlayed> {
+    if keys.scope.as_deref().is_some_and(|scope| scope != "vms") {
+        return Err(NotPlayed::NotYet("draining other pods (`scope`)"));
+    }
+    if keys.force {
+        return Err(NotPlayed::NotYet("`--force`"));
+    }
+    let on_deadline = match keys.on_deadline.as_deref() {
+        None => None,
+        Some("proceed") => Some(OnDeadline::Proceed),
+        Some(_) => return Err(NotPlayed::NotYet("policies for the deadline but `proceed`")),
+    };
+    Ok(Trigger {
+        then: keys.then,
+        reason: keys.reason.clone(),
+        deadline: keys.deadline.map(|span| span.0),
+        on_deadline,
+        allow_guest_shutdown: keys.allow_guest_shutdown,
+        keep_cordoned: keys.keep_cordoned,
+    })
+}
+
+async fn carry_out(
+    handle: Option<Handle>,
+    command: Command,
+    answered: oneshot::Receiver<Answer>,
+    waits: bool,
+) -> Saved {
+    let gone = || said(NO_DAEMON, "the daemon cannot be reached", Value::Null);
+    let Some(handle) = handle else {
+        return gone();
+    };
+    if handle.commands.send(command).await.is_err() {
+        return gone();
+    }
+    match answered.await {
+        Err(_) => gone(),
+        Ok(Err(refusal)) => said(REFUSED, &refusal.to_string(), Value::Null),
+        Ok(Ok(id)) if waits => wait(handle, &id).await.unwrap_or_else(gone),
+        Ok(Ok(text)) => said(0, &text, Value::Null),
+    }
+}
+
+/// Follows a drain to its end; `None`: the driver has ended before.
+async fn wait(mut handle: Handle, id: &str) -> Option<Saved> {
+    loop {
+        let status = handle.status.borrow_and_update().clone();
+        if let Some(drain) = status.drain.as_ref().filter(|drain| drain.id == id)
+            && let Some(exit) = drain.exit
+        {
+            let json = serde_json::to_value(&*status).unwrap_or_default();
+            return Some(said(i32::from(exit), &status.says, json));
+        }
+        handle.status.changed().await.ok()?;
+    }
+}
+
+fn said(exit: i32, output: &str, json: Value) -> Saved {
+    Saved {
+        exit,
+        output: output.into(),
+        json,
+    }
+}

@@ -1,0 +1,439 @@
+//! The loop of a story: play what is due, look at everything, wait for the next change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vmdrain_agent::drain::status::Status;
+
+use super::cluster::Cluster;
+use super::observer::{Key, Observer, Story};
+use super::others::Others;
+use super::rules::{Rules, Terms};
+use super::scene::{Glance, Scene, from_agent};
+use super::stage::Stage;
+use super::trace::Trace;
+use super::tracker::Tracker;
+use super::verdict::Verdict;
+use crate::api::Change;
+use crate::api::log::Entry;
+use crate::host::{Change as HostChange, Moment};
+use crate::scenario::event::agent::AgentDo;
+use crate::scenario::event::{Do, Event};
+use crate::scenario::{Rule, Scenario};
+
+/// How long the story goes on after its end: what follows from it (a VM that starts elsewhere) is part of it.
+pub(super) const AFTERWARDS: Duration = Duration::from_secs(60);
+
+/// No story is longer.
+const LONGEST: Duration = Duration::from_secs(6 * 3600);
+
+/// Plays one story.
+pub(super) struct Player<'a, S> {
+    scenario: &'a Scenario,
+    cluster: &'a Cluster,
+    stage: S,
+    tracker: Tracker,
+    rules: Rules,
+    observer: Observer,
+    trace: Trace,
+    want_trace: bool,
+    /// How long the story goes on after its end.
+    afterwards: Duration,
+    /// When the story began on the world's clock.
+    origin: Duration,
+    revision: u64,
+    moments: usize,
+    kills: usize,
+    /// What the agent asked, without bodies.
+    asked: Vec<Entry>,
+    log_seen: usize,
+    problems: Vec<String>,
+    /// Since when nothing is left to wait for.
+    over_since: Option<Duration>,
+}
+
+impl<'a, S: Stage> Player<'a, S> {
+    pub(super) fn new(
+        scenario: &'a Scenario,
+        cluster: &'a Cluster,
+        stage: S,
+        terms: Terms,
+        want_trace: bool,
+    ) -> Self {
+        Self {
+            tracker: Tracker::new(&scenario.expectations, terms.slack),
+            rules: Rules::new(scenario, terms),
+            observer: Observer::new(&scenario.host.node),
+            trace: Trace::default(),
+            revision: 0,
+            moments: 0,
+            kills: 0,
+            asked: Vec::new(),
+            log_seen: 0,
+            origin: Duration::ZERO,
+            problems: Vec::new(),
+            over_since: None,
+            scenario,
+            cluster,
+            stage,
+            want_trace,
+            afterwards: AFTERWARDS,
+        }
+    }
+
+    /// Goes on for less (or more) than usual after the end.
+    pub(super) fn afterwards(mut self, span: Duration) -> Self {
+        self.afterwards = span;
+        self
+    }
+
+    /// Plays it to its end.
+    pub(super) async fn play(self) -> Verdict {
+        self.play_out().await.0
+    }
+
+    /// Plays it to its end, and hands over what was seen.
+    pub(super) async fn play_out(mut self) -> (Verdict, Ending) {
+        if let Err(why) = self.stage.begin().await {
+            self.problems.push(why);
+        }
+        self.origin = self.elapsed();
+        self.trace = Trace::new(self.want_trace, self.origin);
+        if self.problems.is_empty() {
+            self.run().await;
+        }
+        self.finish().await
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.cluster.server.clock().elapsed()
+    }
+
+    /// Time of the story.
+    fn now(&self) -> Duration {
+        self.elapsed().saturating_sub(self.origin)
+    }
+
+    async fn run(&mut self) {
+        let mut changed = self.cluster.store().changed();
+        let timeline: &'a [Event] = &self.scenario.timeline;
+        let mut next = 0;
+        self.step().await;
+        self.begin();
+        loop {
+            changed.borrow_and_update();
+            while timeline
+                .get(next)
+                .is_some_and(|event| event.time.0 <= self.now())
+            {
+                self.event(&timeline[next]).await;
+                next += 1;
+            }
+            self.step().await;
+            let upcoming = timeline.get(next).map(|event| event.time.0);
+            if self.is_over(upcoming.is_some()) {
+                return;
+            }
+            if self.now() >= LONGEST {
+                self.problems
+                    .push("the story did not end within 6 hours".into());
+                return;
+            }
+            let wake = [
+                upcoming,
+                self.tracker.next(self.now()),
+                self.over_since.map(|since| since + self.afterwards),
+                Some(LONGEST),
+            ];
+            let wake = wake.into_iter().flatten().min().unwrap_or(LONGEST);
+            let clock = self.cluster.server.clock().clone();
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = self.stage.changed() => {}
+                () = clock.sleep_until(self.origin + wake) => {}
+            }
+        }
+    }
+
+    /// The expectations see the scene before anything has happened.
+    fn begin(&mut self) {
+        let glance = self.stage.glance();
+        let scene = scene(
+            self.now(),
+            self.cluster,
+            &self.stage,
+            (&glance, &self.asked),
+            &self.observer,
+            self.scenario,
+        );
+        self.tracker.begin(&scene);
+    }
+
+    async fn event(&mut self, event: &Event) {
+        self.trace
+            .event(self.elapsed(), format!("{} {:?}", event.name, event.what));
+        let played = match &event.what {
+            Do::Host(what) => self.stage.host(what).await,
+            Do::Agent(what) => {
+                self.consent(what);
+                self.stage.agent(what).await
+            }
+            other => {
+                let others = Others {
+                    cluster: self.cluster,
+                    origin: self.origin,
+                    host: &self.scenario.host.node,
+                };
+                others.play(other).await
+            }
+        };
+        if let Err(why) = played {
+            let file = self.scenario.file.display();
+            self.problems
+                .push(format!("{file}:{}: {}: {why}", event.line, event.name));
+        }
+    }
+
+    /// A command may say that guests can be stopped: in so many words, or because the host goes down afterwards.
+    fn consent(&mut self, what: &AgentDo) {
+        if let AgentDo::Trigger(keys) = what
+            && (keys.then.is_some() || keys.allow_guest_shutdown)
+        {
+            self.rules.consent();
+        }
+    }
+
+    /// Looks at everything that is new.
+    async fn step(&mut self) {
+        let history = self.stage.history();
+        self.host_moved(&history).await;
+        let changes = self.take_changes();
+        let elapsed = self.elapsed();
+        for change in &changes {
+            self.observer.change(change, elapsed);
+        }
+        for kill in self
+            .cluster
+            .world
+            .dirty_kills()
+            .into_iter()
+            .skip(self.kills)
+        {
+            self.kills += 1;
+            self.observer
+                .killed(&(kill.namespace, kill.name), &kill.reason);
+        }
+        self.listen();
+        for panic in self.stage.panics() {
+            self.rules.broken(Rule::Panic, self.now(), panic);
+        }
+        let glance = self.stage.glance();
+        let scene = scene(
+            self.now(),
+            self.cluster,
+            &self.stage,
+            (&glance, &self.asked),
+            &self.observer,
+            self.scenario,
+        );
+        self.rules.step(&scene, &history);
+        self.trace.step(&scene, &changes, &history);
+        self.tracker.look(&scene);
+    }
+
+    /// Takes in the agent's requests.
+    fn listen(&mut self) {
+        let fresh = self.cluster.server.log.entries_from(self.log_seen);
+        self.log_seen += fresh.len();
+        let node = &self.scenario.host.node;
+        let ours = fresh.into_iter().filter(|entry| from_agent(node, entry));
+        self.asked.extend(ours.map(|entry| Entry {
+            body: None,
+            ..entry
+        }));
+    }
+
+    /// The cluster follows the host's power.
+    async fn host_moved(&mut self, history: &[Moment]) {
+        let fresh: Vec<Moment> = history.get(self.moments..).unwrap_or_default().to_vec();
+        self.moments = history.len();
+        let node = &self.scenario.host.node;
+        for moment in fresh {
+            match moment.change {
+                HostChange::Down(_) => {
+                    self.stage.down().await;
+                    self.cluster.world.node_off(node);
+                    // The hosts' physics notice the power at once; their clocks need a turn to tell who died.
+                    tokio::task::yield_now().await;
+                }
+                HostChange::Up { .. } => {
+                    let boot_id = self.stage.boot_id();
+                    self.cluster.world.node_boot(node, &boot_id);
+                    self.stage.up().await;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn take_changes(&mut self) -> Vec<Change> {
+        let store = self.cluster.store();
+        match store.changes_since(self.revision) {
+            Ok(changes) => {
+                self.revision = changes.last().map_or(self.revision, |last| last.revision);
+                changes
+            }
+            Err(_) => {
+                // The history was compacted (a fault of the story): the newest objects are enough.
+                self.revision = store.revision();
+                everything(store)
+            }
+        }
+    }
+
+    /// Whether nothing is left to wait for, for long enough.
+    fn is_over(&mut self, more_events: bool) -> bool {
+        let now = self.now();
+        let waiting =
+            more_events || now < self.tracker.last() || self.stage.is_busy() || self.agent_works();
+        if waiting && self.problems.is_empty() {
+            self.over_since = None;
+            return false;
+        }
+        let since = *self.over_since.get_or_insert(now);
+        now >= since + self.afterwards || !self.problems.is_empty()
+    }
+
+    /// A drain is under way.
+    fn agent_works(&self) -> bool {
+        let glance = self.stage.glance();
+        let status = glance
+            .status
+            .as_ref()
+            .filter(|_| glance.running && glance.up);
+        status.is_some_and(|status| {
+            status
+                .drain
+                .as_ref()
+                .is_some_and(|drain| drain.exit.is_none())
+        })
+    }
+
+    async fn finish(mut self) -> (Verdict, Ending) {
+        let glance = self.stage.look().await;
+        self.step().await;
+        let now = self.now();
+        if glance
+            .status
+            .as_ref()
+            .is_some_and(|status| status.state.starts_with("cancel"))
+        {
+            self.rules.cancelled();
+        }
+        let mut seen = BTreeSet::new();
+        for violation in self.cluster.world.check_invariants() {
+            if seen.insert(violation.what.clone()) {
+                let at = violation.at.saturating_sub(self.origin);
+                let what = format!("{} {}", violation.rule, violation.what);
+                self.rules.broken(Rule::KubeVirt, at, what);
+            }
+        }
+        let scene = scene(
+            now,
+            self.cluster,
+            &self.stage,
+            (&glance, &self.asked),
+            &self.observer,
+            self.scenario,
+        );
+        if self.problems.is_empty() {
+            self.rules.end(&scene);
+            self.tracker.end(&scene);
+        }
+        let trace = std::mem::take(&mut self.trace).finish(&scene);
+        let (misses, breaches) = (self.tracker.misses(), self.rules.breaches().to_vec());
+        let ending = Ending {
+            status: glance.status,
+            history: self.stage.history(),
+            origin: self.origin,
+            vms: self.observer.vms,
+            asked: self.asked,
+        };
+        self.stage.end().await;
+        let verdict = Verdict {
+            file: self.scenario.file.clone(),
+            name: self.scenario.name.clone(),
+            passed: misses.is_empty() && breaches.is_empty() && self.problems.is_empty(),
+            expectations: self.tracker.len(),
+            seconds: now.as_secs_f64(),
+            misses,
+            breaches,
+            problems: self.problems,
+            trace,
+        };
+        (verdict, ending)
+    }
+}
+
+/// What was seen, for somebody who tells the story.
+#[derive(Debug)]
+pub struct Ending {
+    /// The agent's last status.
+    pub status: Option<Arc<Status>>,
+    /// The host's history.
+    pub history: Vec<Moment>,
+    /// When the story began on the clock of the history.
+    pub origin: Duration,
+    /// What became of each VM.
+    pub vms: BTreeMap<Key, Story>,
+    /// What the agent asked.
+    pub asked: Vec<Entry>,
+}
+
+fn scene<'a, S: Stage>(
+    now: Duration,
+    cluster: &'a Cluster,
+    stage: &'a S,
+    (glance, asked): (&'a Glance, &'a [Entry]),
+    observer: &'a Observer,
+    scenario: &'a Scenario,
+) -> Scene<'a> {
+    Scene {
+        now,
+        store: cluster.store(),
+        log: &cluster.server.log,
+        asked,
+        glance,
+        journal: stage.journal(),
+        results: stage.results(),
+        observer,
+        host: &scenario.host.node,
+    }
+}
+
+/// All objects that the observer follows, as if they had just changed.
+fn everything(store: &crate::api::Store) -> Vec<Change> {
+    const FOLLOWED: [&str; 4] = [
+        "nodes",
+        "pods",
+        "virtualmachineinstances",
+        "virtualmachineinstancemigrations",
+    ];
+    let mut all = Vec::new();
+    for resource in FOLLOWED {
+        all.extend(
+            store
+                .list_shared(resource)
+                .into_iter()
+                .map(|object| Change {
+                    revision: store.revision(),
+                    kind: crate::api::ChangeKind::Modified,
+                    resource: resource.to_owned(),
+                    previous: Some(object.clone()),
+                    object,
+                }),
+        );
+    }
+    all
+}

@@ -1,0 +1,74 @@
+//! The hold: not dropped too early, not kept too long.
+
+use std::time::Duration;
+
+use super::{Found, Terms};
+use crate::host::{Change, Moment};
+use crate::scenario::Rule;
+use crate::scenario::run::scene::Scene;
+use crate::scenario::values::show;
+
+/// How much before its own deadline the agent may let go, in all.
+const ROUNDING: Duration = Duration::from_secs(5);
+
+/// Follows the host's history.
+#[derive(Debug, Default)]
+pub(super) struct Host {
+    seen: usize,
+    deadline: Option<Duration>,
+}
+
+impl Host {
+    /// Whether logind has announced a shutdown that is not taken back.
+    pub(super) fn going_down(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    pub(super) fn step(
+        &mut self,
+        terms: &Terms,
+        scene: &Scene<'_>,
+        history: &[Moment],
+        found: &mut Found,
+    ) {
+        let fresh = history.get(self.seen..).unwrap_or_default();
+        self.seen += fresh.len();
+        for moment in fresh {
+            match &moment.change {
+                Change::Announced { deadline } => self.deadline = Some(*deadline),
+                Change::CalledOff => self.deadline = None,
+                Change::LockGone("released") => self.released(terms, scene, moment.at, found),
+                Change::Down(_) => self.down(terms, moment.at, found),
+                Change::LockTaken | Change::LockGone(_) | Change::Up { .. } | Change::Note(_) => {}
+            }
+        }
+    }
+
+    fn released(&self, terms: &Terms, scene: &Scene<'_>, at: Duration, found: &mut Found) {
+        let left: Vec<&str> = scene
+            .observer
+            .guests_here()
+            .map(|pod| pod.name.as_str())
+            .collect();
+        let over = self
+            .deadline
+            .is_some_and(|limit| at + terms.margin + ROUNDING + terms.slack.at(at) >= limit);
+        if !left.is_empty() && !over {
+            found.add(
+                Rule::EarlyRelease,
+                format!("the hold was dropped with {} still here", left.join(", ")),
+            );
+        }
+    }
+
+    fn down(&mut self, terms: &Terms, at: Duration, found: &mut Found) {
+        if let Some(deadline) = self.deadline.take()
+            && at > deadline + Duration::from_secs(1) + terms.slack.at(at)
+        {
+            found.add(
+                Rule::HeldTooLong,
+                format!("the host went down {} after the limit", show(at - deadline)),
+            );
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! How did a story end: what held, what did not, and when?
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::rules::Breach;
+use super::tracker::Miss;
+use crate::scenario::values::show;
+
+/// The end of a story.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The file.
+    pub file: PathBuf,
+    /// The story's title.
+    pub name: String,
+    /// Everything held.
+    pub passed: bool,
+    /// How many expectations the file has.
+    pub expectations: usize,
+    /// Length of the story in simulated seconds.
+    pub seconds: f64,
+    /// Expectations that did not hold.
+    pub misses: Vec<Miss>,
+    /// Rules of every story that were broken.
+    pub breaches: Vec<Breach>,
+    /// Why the story could not be played, or not to its end.
+    pub problems: Vec<String>,
+    /// The timeline, when it was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trace: Vec<String>,
+}
+
+impl Verdict {
+    /// A story that could not be played at all.
+    pub fn unplayed(file: PathBuf, name: &str, problem: String) -> Self {
+        Self {
+            file,
+            name: name.into(),
+            problems: vec![problem],
+            ..Self::default()
+        }
+    }
+
+    /// For people: one line when everything held, else what failed and when.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for line in &self.trace {
+            let _ = writeln!(text, "{line}");
+        }
+        let word = if self.passed { "ok  " } else { "FAIL" };
+        let length = show(Duration::from_millis((self.seconds * 1000.0) as u64));
+        let _ = writeln!(
+            text,
+            "{word} {} — {} ({} expectations, {length})",
+            self.file.display(),
+            self.name,
+            self.expectations
+        );
+        let file = self.file.display();
+        for problem in &self.problems {
+            let _ = writeln!(text, "     {problem}");
+        }
+        for miss in &self.misses {
+            let _ = writeln!(text, "     {file}:{}: {}", miss.line, miss.expected);
+            let _ = writeln!(text, "          at {}: {}", at(miss.at), miss.but);
+        }
+        for breach in &self.breaches {
+            let _ = writeln!(
+                text,
+                "     rule {} broken at {}: {}",
+                breach.rule,
+                at(breach.at),
+                breach.what
+            );
+        }
+        text
+    }
+}
+
+fn at(seconds: f64) -> String {
+    format!("{seconds:.3}s")
+}
