@@ -210,9 +210,11 @@ fn befall(story: &mut Story, name: &str, fate: Fate) {
         Fate::MarkedUnanswered => story.mark(name),
         Fate::Migrating | Fate::Failed | Fate::Flipped => {
             story.accepted(name);
-            let phase = match fate {
-                Fate::Failed => MigrationPhase::Failed,
-                _ => MigrationPhase::Running,
+            let failed = matches!(fate, Fate::Failed);
+            let phase = if failed {
+                MigrationPhase::Failed
+            } else {
+                MigrationPhase::Running
             };
             story.migration(name, &format!("{name}-vmim"), phase);
             if matches!(fate, Fate::Flipped) {

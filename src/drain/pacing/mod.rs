@@ -197,3 +197,6 @@ fn by_tracks(
     };
     u32::try_from(tracks.values().filter(holds).count()).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;
