@@ -211,6 +211,7 @@ impl<'a, S: Stage> Player<'a, S> {
 
     /// Looks at everything that is new.
     async fn step(&mut self) {
+        self.stage.refresh();
         let history = self.stage.history();
         self.host_moved(&history).await;
         let changes = self.changes.take(self.cluster.store());

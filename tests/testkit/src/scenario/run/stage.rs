@@ -33,6 +33,8 @@ pub trait Stage {
     fn up(&mut self) -> impl Future<Output = ()>;
     /// Waits until something about the host or the agent has changed.
     fn changed(&mut self) -> impl Future<Output = ()>;
+    /// Takes in what the host has done until now, before anybody asks for its history.
+    fn refresh(&mut self);
     /// Where they stand.
     fn glance(&self) -> Glance;
     /// The same, with the agent's status of this very moment.

@@ -139,6 +139,8 @@ impl Stage for BinaryStage {
 
     async fn down(&mut self) {
         self.starts = None;
+        // systemd needs a moment to come to the services; the last status is seen in it.
+        tokio::time::sleep(LOOK * 4).await;
         self.stop(false).await;
     }
 
@@ -171,6 +173,10 @@ impl Stage for BinaryStage {
             }
         }
         self.due().await;
+    }
+
+    fn refresh(&mut self) {
+        self.history.catch_up(&self.logind.events());
     }
 
     fn glance(&self) -> Glance {

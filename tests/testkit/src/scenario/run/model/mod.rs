@@ -299,6 +299,8 @@ impl Stage for ModelStage {
         self.reap();
     }
 
+    fn refresh(&mut self) {}
+
     fn glance(&self) -> Glance {
         let status = match &self.agent {
             Some(agent) => Some(agent.handle.status.borrow().clone()),
