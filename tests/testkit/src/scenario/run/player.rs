@@ -242,6 +242,7 @@ impl<'a, S: Stage> Player<'a, S> {
             &self.observer,
             self.scenario,
         );
+        self.tracker.late(self.stage.lateness());
         self.rules.step(&scene, &history);
         self.trace.step(&scene, &changes, &history);
         self.tracker.look(&scene);

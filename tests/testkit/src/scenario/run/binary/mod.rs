@@ -4,13 +4,14 @@
 
 mod commands;
 mod history;
+mod lateness;
 mod looker;
 mod notify;
 mod play;
 mod service;
 mod signals;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -30,6 +31,7 @@ use crate::scenario::Scenario;
 use crate::scenario::event::agent::Away;
 use commands::Caller;
 use history::History;
+use lateness::Lateness;
 use service::Service;
 
 /// What systemd waits before it starts a service again (`RestartSec=`), in the story's time.
@@ -77,6 +79,7 @@ pub(super) struct BinaryStage {
     status: watch::Receiver<Option<Arc<Status>>>,
     looking: Arc<AtomicBool>,
     looker: JoinHandle<()>,
+    lateness: Lateness,
 }
 
 impl BinaryStage {
@@ -100,21 +103,7 @@ impl BinaryStage {
             speed: setup.speed,
         };
         let logind = Logind::start(&address, options).await?;
-        let node = &scenario.host.node;
-        let kubeconfig = serving
-            .paths
-            .kubelets
-            .get(node)
-            .context("the host has no kubeconfig")?;
-        let mut fast = setup
-            .settings
-            .scaled(setup.speed)
-            .map_err(anyhow::Error::msg)?;
-        fast.cluster.kubeconfig = kubeconfig.display().to_string();
-        fast.cluster.node_name.clone_from(node);
-        fast.host.state_dir = folder.path().join("state");
-        let config = folder.path().join("config.toml");
-        std::fs::write(&config, fast.to_toml().map_err(anyhow::Error::msg)?)?;
+        let config = configure(&setup, scenario, &serving, folder.path())?;
         let global = vec![
             "--bus".to_owned(),
             address.clone(),
@@ -134,6 +123,7 @@ impl BinaryStage {
         )?;
         let (publish, status) = watch::channel(None);
         let looking = Arc::new(AtomicBool::new(false));
+        let lateness = Lateness::measure(clock.clone());
         Ok(Self {
             looker: tokio::spawn(looker::look(address, publish, looking.clone())),
             caller: Caller {
@@ -162,6 +152,7 @@ impl BinaryStage {
             schedule: None,
             wanted: false,
             panics: Vec::new(),
+            lateness,
             status,
             looking,
         })
@@ -250,4 +241,24 @@ impl BinaryStage {
             Err(error) => self.panics.push(format!("logind: {error:#}")),
         }
     }
+}
+
+/// Writes the agent's configuration: the story's, made faster, with this front's places.
+fn configure(
+    setup: &Setup,
+    scenario: &Scenario,
+    serving: &Serving,
+    folder: &Path,
+) -> anyhow::Result<PathBuf> {
+    let node = &scenario.host.node;
+    let kubeconfig = serving.paths.kubelets.get(node);
+    let kubeconfig = kubeconfig.context("the host has no kubeconfig")?;
+    let fast = setup.settings.scaled(setup.speed);
+    let mut fast = fast.map_err(anyhow::Error::msg)?;
+    fast.cluster.kubeconfig = kubeconfig.display().to_string();
+    fast.cluster.node_name.clone_from(node);
+    fast.host.state_dir = folder.join("state");
+    let config = folder.join("config.toml");
+    std::fs::write(&config, fast.to_toml().map_err(anyhow::Error::msg)?)?;
+    Ok(config)
 }

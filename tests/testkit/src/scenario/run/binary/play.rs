@@ -203,6 +203,10 @@ impl Stage for BinaryStage {
         }
     }
 
+    fn lateness(&self) -> Duration {
+        self.lateness.total()
+    }
+
     fn history(&self) -> Vec<Moment> {
         self.history.moments().to_vec()
     }
