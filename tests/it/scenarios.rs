@@ -70,6 +70,7 @@ stories![
     logind_restarted_idle,
     malformed_node,
     malformed_objects,
+    malformed_pod,
     migration_fails_once,
     no_vm,
     one_vm,
