@@ -8,6 +8,7 @@
 mod advance;
 mod cordon;
 mod finish;
+mod index;
 mod observe;
 mod orders;
 mod pending;
