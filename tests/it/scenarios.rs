@@ -21,7 +21,6 @@ fn play(name: &str) {
         Err(problem) => panic!("{problem}"),
     };
     let verdict = on_model(&story, &Options::default());
-    println!("{}", verdict.text());
     assert!(
         verdict.passed,
         "\n{}\nreplay: clustersim scenario --trace tests/scenarios/{name}.toml",

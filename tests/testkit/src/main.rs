@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use testkit::scenario::Scenario;
-use testkit::scenario::run::{Options, Shipped, Verdict, on_binary, on_model};
+use testkit::scenario::run::many::{self, interrupted, play_all};
+use testkit::scenario::run::{Options, Shipped, Verdict};
 
 /// A simulated Kubernetes cluster with KubeVirt, for vmdrain-agent.
 #[derive(Debug, Parser)]
@@ -71,6 +72,9 @@ struct ScenarioArguments {
     /// How many seconds of a story pass in a real one (front `binary`).
     #[arg(long, default_value_t = 20.0)]
     speed: f64,
+    /// How many stories are played at a time.
+    #[arg(short, long, default_value_t = 1)]
+    jobs: usize,
     /// Prints the whole timeline of each story.
     #[arg(long)]
     trace: bool,
@@ -129,44 +133,27 @@ fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
         seed: arguments.seed,
         trace: arguments.trace,
     };
-    let verdicts = match arguments.against {
-        Front::Model => play(&stories, arguments, |story| on_model(story, &options)),
-        Front::Binary => match shipped(arguments) {
-            Ok(shipped) => play_shipped(&stories, arguments, &options, &shipped),
-            Err(why) => {
-                complain(&why.to_string());
-                return ExitCode::from(2);
-            }
-        },
-        Front::ControlPlane => {
-            complain("not yet: stories on a real control plane");
-            return ExitCode::from(2);
-        }
+    let front = match front(arguments) {
+        Ok(front) => front,
+        Err(why) => return ended(Err(why)),
     };
-    summary(&verdicts, arguments.output)
-}
-
-fn play(
-    stories: &[Scenario],
-    arguments: &ScenarioArguments,
-    mut one: impl FnMut(&Scenario) -> Verdict,
-) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
-    for story in stories {
-        let verdict = one(story);
+    let verdicts = play_all(&stories, &front, &options, arguments.jobs, |verdict| {
         if matches!(arguments.output, Format::Text) {
             say(&verdict.text());
         }
-        verdicts.push(verdict);
-    }
-    verdicts
+    });
+    summary(&verdicts, arguments.output)
 }
 
-fn shipped(arguments: &ScenarioArguments) -> anyhow::Result<Shipped> {
-    Ok(Shipped {
-        binary: agent(arguments.binary.as_deref())?,
-        speed: arguments.speed,
-    })
+fn front(arguments: &ScenarioArguments) -> anyhow::Result<many::Front> {
+    match arguments.against {
+        Front::Model => Ok(many::Front::Model),
+        Front::Binary => Ok(many::Front::Binary(Shipped {
+            binary: agent(arguments.binary.as_deref())?,
+            speed: arguments.speed,
+        })),
+        Front::ControlPlane => anyhow::bail!("not yet: stories on a real control plane"),
+    }
 }
 
 /// The binary beside this program, unless another is named.
@@ -195,20 +182,6 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?)
-}
-
-/// Ctrl-C or SIGTERM.
-async fn interrupted() {
-    let terminated = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-            Ok(mut signal) => drop(signal.recv().await),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        () = terminated => {}
-    }
 }
 
 fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
@@ -245,38 +218,6 @@ fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
             shown = testkit::demo::show(&agent) => Ok(if shown? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
             () = interrupted() => Ok(ExitCode::from(130)),
         }
-    })
-}
-
-/// Ctrl-C ends the story that runs, with everything that it started, and the ones after it are not played.
-fn play_shipped(
-    stories: &[Scenario],
-    arguments: &ScenarioArguments,
-    options: &Options,
-    shipped: &Shipped,
-) -> Vec<Verdict> {
-    let runtime = match runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&format!("no runtime: {error}"));
-            return Vec::new();
-        }
-    };
-    let mut ended = false;
-    play(stories, arguments, |story| {
-        let unplayed = |why: &str| Verdict::unplayed(story.file.clone(), &story.name, why.into());
-        if ended {
-            return unplayed("interrupted");
-        }
-        runtime.block_on(async {
-            tokio::select! {
-                verdict = on_binary(story, options, shipped) => verdict,
-                () = interrupted() => {
-                    ended = true;
-                    unplayed("interrupted")
-                }
-            }
-        })
     })
 }
 

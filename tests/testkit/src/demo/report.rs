@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use comfy_table::Table;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::presets::NOTHING;
 
 use crate::host::Change;
 use crate::scenario::expect::Fate;
@@ -28,7 +28,7 @@ pub(super) fn text(ending: &Ending) -> String {
 
 fn vms(ending: &Ending) -> Table {
     let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY);
+    table.load_preset(NOTHING);
     table.set_header(["VM", "WHAT HAPPENED", "TOOK", "RUNS ON"]);
     for ((_, name), story) in &ending.vms {
         let status = ending.status.as_deref();

@@ -162,10 +162,12 @@ fn saved(wanted: &SavedExpect, scene: &Scene<'_>) -> Judgement {
 /// Compares values at `path.in.json`; a number is an index of a list.
 fn paths(wanted: &BTreeMap<String, toml::Value>, json: &Value) -> Judgement {
     for (path, wanted) in wanted {
-        let found = path.split('.').try_fold(json, |at, step| match at {
-            Value::Array(list) => step.parse::<usize>().ok().and_then(|index| list.get(index)),
-            other => other.get(step),
-        });
+        let found = path
+            .split('.')
+            .try_fold(json, |at, step| match step.parse::<usize>() {
+                Ok(index) if at.is_array() => at.get(index),
+                Ok(_) | Err(_) => at.get(step),
+            });
         let found = found.unwrap_or(&Value::Null);
         if !equal(wanted, found) {
             return Err(format!("{path} is {found}"));
@@ -179,7 +181,8 @@ fn equal(wanted: &toml::Value, found: &Value) -> bool {
         toml::Value::String(text) => found.as_str() == Some(text),
         toml::Value::Boolean(yes) => found.as_bool() == Some(*yes),
         toml::Value::Integer(number) => {
-            found.as_i64() == Some(*number) || found.as_f64() == Some(*number as f64)
+            found.as_i64() == Some(*number)
+                || found.to_string().strip_suffix(".0") == Some(&number.to_string())
         }
         toml::Value::Float(number) => found.as_f64().is_some_and(|is| (is - number).abs() < 1e-9),
         toml::Value::Datetime(_) => false,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::binary::{BinaryStage, Setup};
 use super::cluster::Cluster;
-use super::player::{Ending, Player};
+use super::ending::Ending;
+use super::player::Player;
 use super::stage::Stage as _;
 use super::{Shipped, Verdict, binary_terms, settings, this_machine};
 use crate::clock::SimClock;

@@ -8,9 +8,12 @@
 //! ```
 
 mod binary;
+pub mod changes;
 pub mod cluster;
+pub mod ending;
 pub mod judge;
 mod live;
+pub mod many;
 mod model;
 pub mod observer;
 pub mod others;
@@ -28,9 +31,9 @@ use std::time::Duration;
 use vmdrain_agent::config::Settings;
 use vmdrain_agent::drain::policy::Consent;
 
+pub use ending::Ending;
 pub use judge::Judgement;
 pub use live::Live;
-pub use player::Ending;
 pub use rules::Breach;
 pub use tracker::Miss;
 pub use verdict::Verdict;
@@ -92,7 +95,7 @@ pub struct Shipped {
 const SLACK: Duration = Duration::from_millis(300);
 
 /// And this part of the time that has passed.
-const SLACK_SHARE: f64 = 0.06;
+const SLACK_SHARE: f64 = 0.05;
 
 /// No story takes longer in real time.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -105,7 +108,7 @@ pub async fn on_binary(scenario: &Scenario, options: &Options, shipped: &Shipped
             Err(error) => unplayed(scenario, format!("{error:#}")),
         }
     };
-    match tokio::time::timeout(LIMIT, story).await {
+    match tokio::time::timeout(LIMIT, Box::pin(story)).await {
         Ok(verdict) => verdict,
         Err(_) => unplayed(
             scenario,
@@ -141,6 +144,7 @@ fn binary_terms(scenario: &Scenario, speed: f64) -> Result<Terms, Problem> {
     let slack = Slack {
         fixed: SLACK.mul_f64(speed),
         share: SLACK_SHARE,
+        late: Duration::ZERO,
     };
     Ok(terms(scenario, &settings(scenario)?, slack))
 }

@@ -1,13 +1,12 @@
 //! The loop of a story: play what is due, look at everything, wait for the next change.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use vmdrain_agent::drain::status::Status;
-
+use super::changes::Changes;
 use super::cluster::Cluster;
-use super::observer::{Key, Observer, Story};
+use super::ending::Ending;
+use super::observer::Observer;
 use super::others::Others;
 use super::rules::{Rules, Terms};
 use super::scene::{Glance, Scene, from_agent};
@@ -15,7 +14,6 @@ use super::stage::Stage;
 use super::trace::Trace;
 use super::tracker::Tracker;
 use super::verdict::Verdict;
-use crate::api::Change;
 use crate::api::log::Entry;
 use crate::host::{Change as HostChange, Moment};
 use crate::scenario::event::agent::AgentDo;
@@ -42,7 +40,7 @@ pub(super) struct Player<'a, S> {
     afterwards: Duration,
     /// When the story began on the world's clock.
     origin: Duration,
-    revision: u64,
+    changes: Changes,
     moments: usize,
     kills: usize,
     /// What the agent asked, without bodies.
@@ -66,7 +64,7 @@ impl<'a, S: Stage> Player<'a, S> {
             rules: Rules::new(scenario, terms),
             observer: Observer::new(&scenario.host.node),
             trace: Trace::default(),
-            revision: 0,
+            changes: Changes::default(),
             moments: 0,
             kills: 0,
             asked: Vec::new(),
@@ -172,14 +170,21 @@ impl<'a, S: Stage> Player<'a, S> {
 
     async fn event(&mut self, event: &Event) {
         self.trace
-            .event(self.elapsed(), format!("{} {:?}", event.name, event.what));
+            .event(self.elapsed(), &format!("{} {:?}", event.name, event.what));
         let played = match &event.what {
             Do::Host(what) => self.stage.host(what).await,
             Do::Agent(what) => {
                 self.consent(what);
                 self.stage.agent(what).await
             }
-            other => {
+            other @ (Do::Api(_)
+            | Do::Virt(..)
+            | Do::Vm(_)
+            | Do::Node(_)
+            | Do::Pod(_)
+            | Do::Pdb(_)
+            | Do::Apply(_)
+            | Do::Lease(_)) => {
                 let others = Others {
                     cluster: self.cluster,
                     origin: self.origin,
@@ -208,7 +213,7 @@ impl<'a, S: Stage> Player<'a, S> {
     async fn step(&mut self) {
         let history = self.stage.history();
         self.host_moved(&history).await;
-        let changes = self.take_changes();
+        let changes = self.changes.take(self.cluster.store());
         let elapsed = self.elapsed();
         for change in &changes {
             self.observer.change(change, elapsed);
@@ -237,6 +242,7 @@ impl<'a, S: Stage> Player<'a, S> {
             &self.observer,
             self.scenario,
         );
+        self.tracker.late(self.stage.lateness());
         self.rules.step(&scene, &history);
         self.trace.step(&scene, &changes, &history);
         self.tracker.look(&scene);
@@ -272,22 +278,11 @@ impl<'a, S: Stage> Player<'a, S> {
                     self.cluster.world.node_boot(node, &boot_id);
                     self.stage.up().await;
                 }
-                _ => {}
-            }
-        }
-    }
-
-    fn take_changes(&mut self) -> Vec<Change> {
-        let store = self.cluster.store();
-        match store.changes_since(self.revision) {
-            Ok(changes) => {
-                self.revision = changes.last().map_or(self.revision, |last| last.revision);
-                changes
-            }
-            Err(_) => {
-                // The history was compacted (a fault of the story): the newest objects are enough.
-                self.revision = store.revision();
-                everything(store)
+                HostChange::Announced { .. }
+                | HostChange::CalledOff
+                | HostChange::LockTaken
+                | HostChange::LockGone(_)
+                | HostChange::Note(_) => {}
             }
         }
     }
@@ -376,21 +371,6 @@ impl<'a, S: Stage> Player<'a, S> {
     }
 }
 
-/// What was seen, for somebody who tells the story.
-#[derive(Debug)]
-pub struct Ending {
-    /// The agent's last status.
-    pub status: Option<Arc<Status>>,
-    /// The host's history.
-    pub history: Vec<Moment>,
-    /// When the story began on the clock of the history.
-    pub origin: Duration,
-    /// What became of each VM.
-    pub vms: BTreeMap<Key, Story>,
-    /// What the agent asked.
-    pub asked: Vec<Entry>,
-}
-
 fn scene<'a, S: Stage>(
     now: Duration,
     cluster: &'a Cluster,
@@ -410,30 +390,4 @@ fn scene<'a, S: Stage>(
         observer,
         host: &scenario.host.node,
     }
-}
-
-/// All objects that the observer follows, as if they had just changed.
-fn everything(store: &crate::api::Store) -> Vec<Change> {
-    const FOLLOWED: [&str; 4] = [
-        "nodes",
-        "pods",
-        "virtualmachineinstances",
-        "virtualmachineinstancemigrations",
-    ];
-    let mut all = Vec::new();
-    for resource in FOLLOWED {
-        all.extend(
-            store
-                .list_shared(resource)
-                .into_iter()
-                .map(|object| Change {
-                    revision: store.revision(),
-                    kind: crate::api::ChangeKind::Modified,
-                    resource: resource.to_owned(),
-                    previous: Some(object.clone()),
-                    object,
-                }),
-        );
-    }
-    all
 }

@@ -35,7 +35,7 @@ impl Trace {
     }
 
     /// An event of the story.
-    pub fn event(&mut self, at: Duration, what: String) {
+    pub fn event(&mut self, at: Duration, what: &str) {
         if self.on {
             self.lines.push((at, format!("STORY    {what}")));
         }
@@ -122,7 +122,8 @@ fn request(entry: &Entry) -> String {
     let mut text = format!("{} {}", entry.verb, entry.resource);
     for part in [&entry.subresource, &entry.namespace, &entry.name] {
         if !part.is_empty() {
-            text += &format!(" {part}");
+            text.push(' ');
+            text += part;
         }
     }
     if entry.dry_run {

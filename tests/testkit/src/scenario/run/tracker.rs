@@ -44,14 +44,16 @@ pub struct Miss {
 pub struct Slack {
     /// At any moment.
     pub fixed: Duration,
-    /// And this part of the time that has passed: a busy machine loses a little with every step.
+    /// And this part of the time that has passed: every step costs a little.
     pub share: f64,
+    /// And as much as the machine was late.
+    pub late: Duration,
 }
 
 impl Slack {
     /// At a moment of the story.
     pub fn at(self, moment: Duration) -> Duration {
-        self.fixed + moment.mul_f64(self.share)
+        self.fixed + moment.mul_f64(self.share) + self.late
     }
 }
 
@@ -90,6 +92,11 @@ impl Tracker {
         open.filter_map(|track| track.moment(self.slack))
             .max()
             .unwrap_or_default()
+    }
+
+    /// The machine has been late by so much in all.
+    pub fn late(&mut self, by: Duration) {
+        self.slack.late = by;
     }
 
     /// Before anything has happened: what is true already cannot come true by some moment, so such an expectation proves nothing.
@@ -163,7 +170,7 @@ impl Track {
             When::At(at) if scene.now + slack.at(at) >= at => self.once(scene, at + slack.at(at)),
             When::By(by) => self.once(scene, by + slack.at(by)),
             When::NeverBefore(before) => {
-                self.not_before(scene, before.saturating_sub(slack.at(before)))
+                self.not_before(scene, before.saturating_sub(slack.at(before)));
             }
             When::Always => {
                 if let Err(why) = judge(&self.expect.what, scene) {

@@ -57,21 +57,17 @@ impl Service {
         if self.is_running() {
             return Ok(());
         }
-        let mut command = match self.notify.stored() {
-            Some(fd) => {
-                let mut shell = Command::new("sh");
-                shell
-                    .args(["-c", WITH_STORED])
-                    .arg(&self.binary)
-                    .stdin(Stdio::from(fd));
-                shell
-            }
-            None => {
-                let mut plain = Command::new(&self.binary);
-                plain.stdin(Stdio::null());
-                plain
-            }
-        };
+        let mut command;
+        if let Some(fd) = self.notify.stored() {
+            command = Command::new("sh");
+            command
+                .args(["-c", WITH_STORED])
+                .arg(&self.binary)
+                .stdin(Stdio::from(fd));
+        } else {
+            command = Command::new(&self.binary);
+            command.stdin(Stdio::null());
+        }
         command
             .args(&self.arguments)
             .env("NOTIFY_SOCKET", self.notify.path())

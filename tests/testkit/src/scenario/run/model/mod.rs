@@ -326,6 +326,10 @@ impl Stage for ModelStage {
         self.host.boot_id()
     }
 
+    fn lateness(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn history(&self) -> Vec<Moment> {
         self.host.history()
     }

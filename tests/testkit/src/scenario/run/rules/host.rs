@@ -67,7 +67,10 @@ impl Host {
         {
             found.add(
                 Rule::HeldTooLong,
-                format!("the host went down {} after the limit", show(at - deadline)),
+                format!(
+                    "the host went down {} after the limit",
+                    show(at.saturating_sub(deadline))
+                ),
             );
         }
     }

@@ -188,8 +188,16 @@ impl Requests {
                     foreign(format!("VMI {}/{}", entry.namespace, entry.name));
                 }
             }
-            ("events" | "selfsubjectaccessreviews" | "selfsubjectreviews" | "leases", _)
-            | ("nodes" | "virtualmachineinstancemigrations" | "virtualmachines", _) => {}
+            (
+                "events"
+                | "selfsubjectaccessreviews"
+                | "selfsubjectreviews"
+                | "leases"
+                | "nodes"
+                | "virtualmachineinstancemigrations"
+                | "virtualmachines",
+                _,
+            ) => {}
             (other, _) => foreign(format!("{other} {}/{}", entry.namespace, entry.name)),
         }
     }
