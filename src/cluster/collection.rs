@@ -187,9 +187,9 @@ struct Page<T> {
 impl<T> Page<T> {
     /// `PodList` for `pods`; a plain `List` says nothing against it.
     fn is_list_of(&self, resource: &str) -> bool {
-        self.kind.strip_suffix("List").is_some_and(|kind| {
-            kind.is_empty() || format!("{}s", kind.to_lowercase()) == resource
-        })
+        self.kind
+            .strip_suffix("List")
+            .is_some_and(|kind| kind.is_empty() || format!("{}s", kind.to_lowercase()) == resource)
     }
 }
 

@@ -153,7 +153,8 @@ async fn an_answer_that_is_no_list_is_not_an_empty_node() {
 #[tokio::test(start_paused = true)]
 async fn pages_that_lead_back_to_themselves_end() {
     let fake = Fake::new();
-    let page = json!({"kind": "PodList", "metadata": {"continue": "more"}, "items": [launcher("a", "1")]});
+    let page =
+        json!({"kind": "PodList", "metadata": {"continue": "more"}, "items": [launcher("a", "1")]});
     fake.play("list pods", [Play::Say(200, page)]);
     let fault = fake.cluster().confirm().await.unwrap_err();
     assert!(fault.text.contains("again and again"), "{}", fault.text);
