@@ -114,7 +114,6 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 () = &mut stop => break,
                 Some(event) = host_events.recv() => self.host_event(event),
                 Some(done) = self.effects.join_next_with_id() => self.effect_done(done),
-                Some(command) = inbox.recv() => self.command(command),
                 Ok(()) = reload.changed() => {
                     let policy = reload.borrow_and_update().clone();
                     self.request = policy.timing.request;
@@ -124,6 +123,9 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 () = wait(timer.map(|(when, _)| when), &*clock) => {
                     self.machine.handle_timeout(self.parts.clock.now());
                 }
+                // Last: anybody may ask for the status as often as they like, and must not keep the drain
+                // from its pictures and its deadline.
+                Some(command) = inbox.recv() => self.command(command),
                 Some(_) = self.background.join_next() => {}
             }
             self.settle();

@@ -93,6 +93,11 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "zero",
     ),
     (
+        "cluster.request_timeout = '18446744073709540000s'",
+        "cluster.request_timeout",
+        "longer than 10 years",
+    ),
+    (
         "cluster.kubeconfig = 'here'",
         "cluster.kubeconfig",
         "absolute path",

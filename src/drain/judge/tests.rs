@@ -1,6 +1,7 @@
 //! Tables: one VM, one picture, one verdict.
 
 use super::*;
+use crate::drain::action::EffectId;
 use crate::drain::answer::Answer;
 use crate::drain::world::{Compute, ObjectRef, PodPhase};
 
@@ -478,7 +479,7 @@ fn budgets_are_diagnosed() {
 
 #[test]
 fn what_is_under_way_is_waited_for() {
-    let asking = full().with(|s| s.track.in_flight = Some((Default::default(), false)));
+    let asking = full().with(|s| s.track.in_flight = Some((EffectId::default(), false)));
     asking.waits(Wait::Asking);
     let granted = full().with(|s| s.track.granted = Some(Mono(1)));
     granted.waits(Wait::ShuttingDown);

@@ -1,6 +1,7 @@
 //! One step: from the newest picture to the requests that are due now. Level-triggered.
 
 use super::Machine;
+use super::index::Index;
 use super::pending::Pending;
 use crate::drain::action::Action;
 use crate::drain::answer::Answer;
@@ -12,6 +13,7 @@ use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
 use crate::drain::verdict::{Lane, Verdict, Wait};
 use crate::drain::world::{ObjectRef, PodView};
+use std::collections::BTreeMap;
 
 /// virt-api 1.5 allows itself 5 requests a second: of 60 simultaneous evictions 33 answered 500
 /// (control-plane-versions 1, "many evictions at once").
@@ -131,9 +133,9 @@ impl Machine {
             ..Due::default()
         };
         let mut shows = Vec::new();
+        let index = Index::of(&self.picture);
         for (key, track) in self.tracks.iter().filter(|(_, t)| t.ended.is_none()) {
-            let migrations = self.migrations_of(&track.vm);
-            let verdict = verdict(&self.case(track, &migrations), &frame);
+            let verdict = verdict(&index.case(track), &frame);
             match &verdict {
                 Verdict::Evict(Lane::Migrate) => due.migrate.push((track.memory, key.clone())),
                 Verdict::Evict(Lane::Shutdown | Lane::External) => due.at_once.push(key.clone()),
@@ -146,8 +148,10 @@ impl Machine {
         let longest = |a: &(u64, String), b: &(u64, String)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
         due.migrate.sort_by(longest);
         due.ask.sort_by(longest);
+        let places = due.migrate.iter().enumerate();
+        let places: BTreeMap<&str, usize> = places.map(|(at, (_, k))| (k.as_str(), at)).collect();
         for (key, verdict) in shows {
-            let ahead = due.migrate.iter().position(|(_, k)| *k == key).unwrap_or(0);
+            let ahead = places.get(key.as_str()).copied().unwrap_or(0);
             self.show(&key, &verdict, ahead, slots, now);
             self.wake_for(&key, &verdict, now);
         }
@@ -319,14 +323,14 @@ impl Machine {
         let Some(track) = self.tracks.get(&pod.pod.uid) else {
             return false;
         };
-        let unfinished = self.migrations_of(&track.vm).iter().any(|m| !m.is_final());
+        // `moved_since` is unset while a VMIM of this VM is not over.
         let moved = track
             .moved_since
             .is_some_and(|at| now.since(at) >= self.policy.timing.linger);
         // A left-over from before this process is known by KubeVirt's word that the VM is not active in it.
         let not_active = matches!(track.last, Some((Answer::NotTheActivePod, _)));
         let known = track.moved_to.is_some() || not_active;
-        moved && known && !unfinished && self.picture.migrations.seen().is_some()
+        moved && known && self.picture.migrations.seen().is_some()
     }
 }
 

@@ -177,6 +177,8 @@ impl Machine {
         let text = match answer {
             LogindAnswer::Accepted => {
                 drain.exit = Some(0);
+                // Written down: a later process must not ask a second time.
+                self.persist();
                 return;
             }
             LogindAnswer::Blocked(why) | LogindAnswer::Failed(why) => why,
@@ -231,10 +233,11 @@ impl Machine {
             (false, 0) => "the deadline passed before the node could be confirmed empty".into(),
             (false, n) => format!("the deadline passed with {n} VM(s) left on node {node}"),
         };
-        let (text, down) = (drain.end.clone(), drain.shutting_down);
+        let down = drain.shutting_down;
         if drain.then.take().is_some() && !down {
-            drain.end = format!("{text}; logind was not asked to go down");
+            drain.end.push_str("; logind was not asked to go down");
         }
+        let text = drain.end.clone();
         self.tell_once("end", Level::Warn, "DeadlinePassed", text.clone());
         self.retry_done();
         if down {

@@ -90,9 +90,13 @@ fn active(
     node: &str,
 ) -> (BTreeSet<VmName>, u32) {
     let frees_at_flip = kubevirt.version.is_some_and(|v| v < (1, 7));
-    let here = |vm: &VmName| vmis.iter().any(|v| v.node == node && v.vm() == *vm);
+    let here: BTreeSet<VmName> = vmis
+        .iter()
+        .filter(|v| v.node == node)
+        .map(VmiView::vm)
+        .collect();
     let from_us = |m: &&&MigrationView| {
-        here(&m.vm)
+        here.contains(&m.vm)
             || (!frees_at_flip && (m.source_node == node || m.evacuates.as_deref() == Some(node)))
     };
     let active: Vec<_> = migrations

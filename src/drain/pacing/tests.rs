@@ -1,6 +1,7 @@
 //! Tables: who holds a slot, as KubeVirt counts them.
 
 use super::*;
+use crate::drain::action::EffectId;
 use crate::drain::world::{KubeVirtView, ObjectRef, Sight, VmiPhase};
 
 const NOW: Mono = Mono(1_000_000);
@@ -146,7 +147,7 @@ fn a_marked_vm_is_counted_once() {
 fn what_was_just_asked_for_is_counted_before_it_is_seen() {
     let picture = picture(vec![vmi("a", false)], vec![], (1, 7));
     let in_flight = |dry| Track {
-        in_flight: Some((Default::default(), dry)),
+        in_flight: Some((EffectId::default(), dry)),
         ..track("a")
     };
     assert_eq!(count_of(&picture, &[in_flight(false)]).node_used, 1);

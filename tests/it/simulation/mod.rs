@@ -3,6 +3,7 @@
 //! `VMDRAIN_SIM_SEEDS=100000` runs more of them, `VMDRAIN_SIM_SEED=n` one; `VMDRAIN_SIM_TRACE=1` prints all of it.
 
 mod cluster;
+mod controllers;
 mod host;
 mod picture;
 mod plan;
@@ -11,6 +12,7 @@ mod rules;
 mod run;
 mod server;
 mod watcher;
+mod wire;
 
 use run::Run;
 

@@ -137,6 +137,7 @@ fn a_drain_that_fails_without_a_shutdown_gives_the_node_back() {
     assert!(!story.node.unschedulable);
     assert_eq!(story.cancels, ["a"]);
     assert_eq!((story.asked_logind, story.releases), (0, 0));
+    assert!(story.was_told("logind was not asked to go down"));
     story.trigger();
     assert_eq!(
         story.phase(),

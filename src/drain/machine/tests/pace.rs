@@ -234,3 +234,20 @@ fn an_unknown_cluster_strategy_is_asked_by_dry_run() {
     story.answer("a", 429, TRIGGERED);
     assert_eq!(story.asked(), ["a"]);
 }
+
+#[test]
+fn a_large_node_is_drained_with_one_eviction_each() {
+    let mut story = Story::full();
+    let names: Vec<String> = (0..150).map(|at| format!("v{at:03}")).collect();
+    for name in &names {
+        story.vm(name);
+    }
+    story.trigger();
+    while let Some(name) = story.asked().first().cloned() {
+        assert!(story.asked().len() <= 2);
+        story.accepted(&name);
+        story.moves(&name);
+    }
+    assert_eq!(story.phase(), Phase::Drained);
+    assert_eq!(story.posts.len(), names.len());
+}

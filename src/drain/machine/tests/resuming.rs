@@ -157,6 +157,15 @@ fn a_drained_node_is_still_sent_down_after_a_crash() {
         ..Trigger::default()
     });
     assert_eq!(story.asked_logind, 1);
+    let mut answered = Story::full();
+    answered.record = story.record.clone();
+    answered.crash().input(Input::HostReady);
+    assert_eq!(
+        answered.phase(),
+        Phase::Idle,
+        "logind has accepted: it is not asked again"
+    );
+    story.record.as_mut().unwrap().exit = None;
     story.crash().input(Input::HostReady).show();
     assert_eq!((story.phase(), story.asked_logind), (Phase::Drained, 2));
 }

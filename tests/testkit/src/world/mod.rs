@@ -1,7 +1,7 @@
 //! The whole simulated cluster as one thing: what is in it, how does it start, and what can be done to it?
 //!
 //! - [`spec`]: what is there at the beginning. [`objects`]: the objects that stand for it.
-//! - [`World`]: everything running, with its switches ([`switches`]).
+//! - [`World`]: everything running, with its switches (`switches`).
 //! - [`invariants`]: what must never happen, whatever the story.
 
 pub mod cluster;

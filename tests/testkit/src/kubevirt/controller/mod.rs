@@ -1,11 +1,11 @@
 //! The simulated virt-controller: what follows from a mark, a VM, a final guest?
 //!
-//! - [`evacuation`]: which VMs get a VMIM, and when.
-//! - [`migration`]: the queue and the phases of a VMIM.
-//! - [`instances`]: from pods to VMIs and back.
-//! - [`machines`], [`replicas`]: who restarts.
-//! - [`budgets`]: disruption budgets of KubeVirt ≤ 1.5.
-//! - [`nodes`]: nodes whose virt-handler is silent.
+//! - `evacuation`: which VMs get a VMIM, and when.
+//! - `migration`: the queue and the phases of a VMIM.
+//! - `instances`: from pods to VMIs and back.
+//! - `machines`, `replicas`: who restarts.
+//! - `budgets`: disruption budgets of KubeVirt ≤ 1.5.
+//! - `nodes`: nodes whose virt-handler is silent.
 
 mod budgets;
 mod evacuation;
