@@ -33,6 +33,9 @@ struct BenchArguments {
     /// The kubectl to compare with.
     #[arg(long, default_value = "kubectl")]
     kubectl: PathBuf,
+    /// Only these parts.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    only: Vec<testkit::bench::Part>,
     /// At most two minutes, with coarser figures.
     #[arg(long)]
     quick: bool,
@@ -131,6 +134,7 @@ fn bench(arguments: &BenchArguments) -> ExitCode {
         kubectl: arguments.kubectl.clone(),
         quick: arguments.quick,
         seed: arguments.seed,
+        only: arguments.only.clone(),
     };
     let clock = testkit::clock::SimClock::new(1.0);
     let tell = |what: &str| complain(&format!("{:4} s  {what}", clock.elapsed().as_secs()));

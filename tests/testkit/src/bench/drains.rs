@@ -1,5 +1,6 @@
 //! How long does a whole drain take, compared with the shortest possible one, and what does it cost?
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ impl Case {
 }
 
 /// One drain.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Drain {
     /// From the signal (or the start of the command) until the host may go (or the command has ended), in simulated seconds.
     pub(super) took: f64,
@@ -86,6 +87,8 @@ pub(super) struct Drain {
     pub(super) requests: usize,
     /// Evictions among them.
     pub(super) evictions: usize,
+    /// Requests by verb and resource.
+    pub(super) kinds: BTreeMap<String, usize>,
     /// What the program used up.
     pub(super) cost: Cost,
 }
@@ -197,11 +200,17 @@ fn result(arena: &Arena, start: Duration, end: Duration, cost: Cost) -> anyhow::
         .emptied()
         .context("the drain ended although the node is not empty")?;
     let asked = arena.asked();
+    let mut kinds = BTreeMap::new();
+    for entry in &asked {
+        let kind = format!("{} {}", entry.verb, entry.resource);
+        *kinds.entry(kind).or_default() += 1;
+    }
     Ok(Drain {
         took: (end - start).as_secs_f64(),
         emptied: emptied.saturating_sub(start).as_secs_f64(),
         requests: asked.len(),
         evictions: asked.iter().filter(|entry| evicts(entry)).count(),
+        kinds,
         cost,
     })
 }

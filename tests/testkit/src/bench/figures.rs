@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use super::drains::Drain;
+use super::idle::Idle;
+use super::latency::Latencies;
 use super::numbers::{Samples, float};
 use super::plan::{Compared, Measured};
+use super::release::Releases;
 use super::report::{Figure, Goal, Unit};
 
 const MIB: f64 = 1_048_576.0;
@@ -14,12 +18,12 @@ const FEWER: f64 = 25.0;
 
 /// All figures with their verdicts.
 pub(super) fn judge(measured: &Measured) -> Vec<Figure> {
-    let mut all = signal(measured);
-    all.extend(release(measured));
+    let mut all: Vec<Figure> = measured.latencies.iter().flat_map(signal).collect();
+    all.extend(measured.releases.iter().flat_map(release));
     all.extend(measured.drains.iter().flat_map(drain));
     all.extend(measured.drains.last().into_iter().flat_map(cost));
-    all.extend(long(measured));
-    all.extend(idle(measured));
+    all.extend(measured.long.iter().flat_map(long));
+    all.extend(measured.idle.iter().flat_map(idle));
     all.extend(growth(measured));
     all.push(Figure::new(
         "shipped",
@@ -53,9 +57,8 @@ fn spread(
     vec![one(50, &[]), one(99, goals)]
 }
 
-fn signal(measured: &Measured) -> Vec<Figure> {
+fn signal(latencies: &Latencies) -> Vec<Figure> {
     const GROUP: &str = "the signal (kubectl: the start of the command)";
-    let latencies = &measured.latencies;
     let mut all = spread(
         GROUP,
         "to the cordon",
@@ -80,12 +83,12 @@ fn signal(measured: &Measured) -> Vec<Figure> {
     all
 }
 
-fn release(measured: &Measured) -> Vec<Figure> {
+fn release(releases: &Releases) -> Vec<Figure> {
     spread(
         "the last VM is gone",
         "to the released lock (kubectl: to its end)",
-        &measured.releases.agent,
-        Some(&measured.releases.kubectl),
+        &releases.agent,
+        Some(&releases.kubectl),
         &[Goal::Guide(0.050), Goal::TimesLess(50.0)],
     )
 }
@@ -187,9 +190,8 @@ fn cost(compared: &Compared) -> Vec<Figure> {
     ]
 }
 
-fn long(measured: &Measured) -> Vec<Figure> {
+fn long((drain, shortest): &(Drain, f64)) -> Vec<Figure> {
     const GROUP: &str = "50 VMs, 2 slots, 10 minutes (a world that runs faster, and an agent with as much shorter pauses)";
-    let (drain, shortest) = &measured.long;
     vec![
         Figure::new(
             GROUP,
@@ -218,8 +220,7 @@ fn long(measured: &Measured) -> Vec<Figure> {
     ]
 }
 
-fn idle(measured: &Measured) -> Vec<Figure> {
-    let idle = &measured.idle;
+fn idle(idle: &Idle) -> Vec<Figure> {
     let group = "idle, 10 VMs";
     let watched = idle.watched.round();
     vec![

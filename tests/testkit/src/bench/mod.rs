@@ -44,6 +44,23 @@ pub struct Options {
     pub quick: bool,
     /// Of everything random in the simulated clusters.
     pub seed: u64,
+    /// What is measured; empty: everything.
+    pub only: Vec<Part>,
+}
+
+/// A part of the measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Signal to cordon and evictions, start to READY.
+    Signal,
+    /// Last VM gone to lock released.
+    Release,
+    /// 10, 100 and 1,000 VMs.
+    Growth,
+    /// Whole drains: time, requests, CPU time, memory.
+    Drains,
+    /// Nothing happens.
+    Idle,
 }
 
 /// The programs that are compared.
@@ -74,7 +91,7 @@ pub fn run(options: &Options, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
-            report = plan::carry_out(&programs, options.quick, &version, tell) => report,
+            report = plan::carry_out(&programs, options, &version, tell) => report,
             _ = terminate.recv() => bail!("terminated"),
             _ = interrupt.recv() => bail!("interrupted"),
         }

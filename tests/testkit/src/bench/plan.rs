@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use futures_util::try_join;
 
-use super::Programs;
+use super::{Options, Part, Programs};
 use super::drains::{self, Case, Drain};
 use super::figures;
 use super::growth::{self, Beginning};
@@ -44,7 +44,7 @@ impl Amounts {
             ],
             mixed: Case::mixed(50, &[2, 6, 3, 10, 4], 2),
             long: Case {
-                speed: 10.0,
+                speed: 4.0,
                 ..Case::mixed(50, &[6, 20, 12, 32, 10], 5)
             },
         }
@@ -61,7 +61,7 @@ impl Amounts {
             cases: vec![("6 VMs × 6 s, KubeVirt 1.7", Case::even(7, 6, 6), 10.0)],
             mixed: Case::mixed(10, &[2, 6, 3, 8, 4], 2),
             long: Case {
-                speed: 20.0,
+                speed: 10.0,
                 ..Case::mixed(50, &[6, 20, 12, 32, 10], 5)
             },
         }
@@ -84,76 +84,107 @@ pub(super) struct Compared {
     pub(super) kubectl: Drain,
 }
 
-/// Everything that was measured.
+/// Everything that was measured; a part that was not asked for is empty.
+#[derive(Default)]
 pub(super) struct Measured {
-    pub(super) latencies: Latencies,
-    pub(super) releases: Releases,
+    pub(super) latencies: Option<Latencies>,
+    pub(super) releases: Option<Releases>,
     pub(super) growth: Vec<(usize, Beginning, Beginning)>,
-    pub(super) idle: Idle,
+    pub(super) idle: Option<Idle>,
     /// By case; the last one is the mixed one.
     pub(super) drains: Vec<Compared>,
     /// The agent's drain of ten minutes, and the shortest possible one.
-    pub(super) long: (Drain, f64),
+    pub(super) long: Option<(Drain, f64)>,
     pub(super) binary: u64,
 }
 
 /// Measures all and judges.
 pub(super) async fn carry_out(
     programs: &Programs,
-    quick: bool,
+    options: &Options,
     version: &str,
     tell: &dyn Fn(&str),
 ) -> anyhow::Result<Report> {
-    let amounts = if quick {
+    let amounts = if options.quick {
         Amounts::quick()
     } else {
         Amounts::full()
     };
+    let wanted = |part| options.only.is_empty() || options.only.contains(&part);
     let mut about = vec![
         format!(
             "agent {} against kubectl {version} ({}), seed {}{}",
             programs.agent.display(),
             programs.kubectl.display(),
             programs.seed,
-            if quick { ", quick" } else { "" }
+            if options.quick { ", quick" } else { "" }
         ),
         format!("load of the machine at the start: {}", load()),
     ];
-    tell("latencies: 100 VMs, signal to cordon and evictions");
-    let latencies = latency::measure(programs, amounts.latencies).await?;
-    tell("release: last VM gone to lock released");
-    let releases = release::measure(programs, amounts.releases, amounts.peers).await?;
-    let mut growth = Vec::new();
-    for &vms in amounts.sizes {
-        tell(&format!("growth: {vms} VMs"));
-        let agent = growth::by_agent(programs, vms).await?;
-        let kubectl = growth::by_kubectl(programs, vms).await?;
-        growth.push((vms, agent, kubectl));
-    }
-    tell("set-up time of a single migration");
-    let set_ups = set_ups(programs, &amounts).await?;
-    about.push(told(&set_ups));
-    tell("whole drains in real time, side by side; this takes minutes");
-    let (idle, drains, long) = try_join!(
-        idle::measure(programs, amounts.idle),
-        compared(programs, &amounts, &set_ups, tell),
-        ended(tell, "ten minutes, agent", drains::by_agent(programs, &amounts.long, &[])),
-    )?;
-    about.push(format!("load of the machine at the end: {}", load()));
-    let long_shortest = drains::shortest(&amounts.long, set_ups.of(&amounts.long));
-    let measured = Measured {
-        latencies,
-        releases,
-        growth,
-        idle,
-        drains,
-        long: (long, long_shortest),
+    let mut measured = Measured {
         binary: std::fs::metadata(&programs.agent)?.len(),
+        ..Measured::default()
     };
+    if wanted(Part::Signal) {
+        tell("latencies: 100 VMs, signal to cordon and evictions");
+        measured.latencies = Some(latency::measure(programs, amounts.latencies).await?);
+    }
+    if wanted(Part::Release) {
+        tell("release: last VM gone to lock released");
+        let releases = release::measure(programs, amounts.releases, amounts.peers);
+        measured.releases = Some(releases.await?);
+    }
+    if wanted(Part::Growth) {
+        for &vms in amounts.sizes {
+            tell(&format!("growth: {vms} VMs"));
+            let agent = growth::by_agent(programs, vms).await?;
+            let kubectl = growth::by_kubectl(programs, vms).await?;
+            measured.growth.push((vms, agent, kubectl));
+        }
+    }
+    let idle = async {
+        Ok(if wanted(Part::Idle) {
+            Some(idle::measure(programs, amounts.idle).await?)
+        } else {
+            None
+        })
+    };
+    let whole = async {
+        if wanted(Part::Drains) {
+            drains_of(programs, &amounts, &mut about, tell).await
+        } else {
+            anyhow::Ok((Vec::new(), None))
+        }
+    };
+    let (idle, (drains, long)) = try_join!(idle, whole)?;
+    measured.idle = idle;
+    measured.drains = drains;
+    measured.long = long;
+    about.push(format!("load of the machine at the end: {}", load()));
     Ok(Report {
         about,
         figures: figures::judge(&measured),
     })
+}
+
+/// All whole drains side by side, and the long one with the shortest that is possible.
+async fn drains_of(
+    programs: &Programs,
+    amounts: &Amounts,
+    about: &mut Vec<String>,
+    tell: &dyn Fn(&str),
+) -> anyhow::Result<(Vec<Compared>, Option<(Drain, f64)>)> {
+    tell("set-up time of a single migration");
+    let set_ups = set_ups(programs, amounts).await?;
+    about.push(told(&set_ups));
+    tell("whole drains in real time, side by side; this takes minutes");
+    let long = &amounts.long;
+    let (drains, drain) = try_join!(
+        compared(programs, amounts, &set_ups, tell),
+        ended(tell, "ten minutes, agent", drains::by_agent(programs, long, &[])),
+    )?;
+    let shortest = drains::shortest(long, set_ups.of(long));
+    Ok((drains, Some((drain, shortest))))
 }
 
 /// Set-up times by version and start-up time of the guest.
@@ -243,8 +274,18 @@ async fn ended(
     drain: impl Future<Output = anyhow::Result<Drain>>,
 ) -> anyhow::Result<Drain> {
     let drain = drain.await?;
-    let Drain { took, requests, .. } = drain;
-    tell(&format!("  {name}: {took:.1} s, {requests} requests"));
+    let Drain {
+        took,
+        requests,
+        kinds,
+        ..
+    } = &drain;
+    let kinds: Vec<String> = kinds
+        .iter()
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    let kinds = kinds.join(", ");
+    tell(&format!("  {name}: {took:.1} s, {requests} requests: {kinds}"));
     Ok(drain)
 }
 

@@ -12,6 +12,8 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use tokio::net::UnixDatagram;
 use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use vmdrain_agent::config::Settings;
 
 use super::arena::{Arena, BOUND, HostSide, NODE};
@@ -108,7 +110,7 @@ impl Program {
     }
 
     /// Waits for its end and returns at that moment.
-    pub(super) async fn end(mut self, limit: Duration) -> anyhow::Result<()> {
+    pub(super) async fn end(&mut self, limit: Duration) -> anyhow::Result<()> {
         let Ok(status) = tokio::time::timeout(limit, self.child.wait()).await else {
             bail!("it did not end within {limit:?}; it said: {}", self.said());
         };
@@ -116,12 +118,10 @@ impl Program {
     }
 
     /// Asks it to end, in order, and waits for that.
-    pub(super) async fn stop(mut self) -> anyhow::Result<Cost> {
-        let cost = self.cost();
+    pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
         let pid = i32::try_from(self.pid).map_err(|_| anyhow!("a process id too large"))?;
         kill(Pid::from_raw(pid), Signal::SIGTERM)?;
-        self.end(BOUND).await?;
-        Ok(cost)
+        self.end(BOUND).await
     }
 
     /// The end of what it printed.
@@ -184,7 +184,8 @@ pub(super) struct AgentOptions {
 pub(super) struct Agent {
     /// The process.
     pub(super) program: Program,
-    notify: UnixDatagram,
+    ready: watch::Receiver<bool>,
+    reader: JoinHandle<()>,
 }
 
 impl Agent {
@@ -213,27 +214,41 @@ impl Agent {
         }
         command.env("NOTIFY_SOCKET", &socket);
         let program = Program::start(command, &folder.join("agent.log"))?;
-        Ok(Self { program, notify })
+        let (sender, ready) = watch::channel(false);
+        let reader = tokio::spawn(read_notices(notify, sender));
+        Ok(Self {
+            program,
+            ready,
+            reader,
+        })
     }
 
     /// Waits for `READY=1`, which is sent when logind lists the hold.
     pub(super) async fn ready(&mut self) -> anyhow::Result<()> {
-        let mut buffer = [0_u8; 4096];
-        let wait = async {
-            loop {
-                let length = self.notify.recv(&mut buffer).await?;
-                let text = String::from_utf8_lossy(&buffer[..length]);
-                if text.lines().any(|line| line == "READY=1") {
-                    return Ok(());
-                }
-            }
-        };
+        let wait = self.ready.wait_for(|ready| *ready);
         match tokio::time::timeout(BOUND, wait).await {
-            Ok(done) => done,
-            Err(_) => Err(anyhow!(
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(anyhow!(
                 "the agent is not ready after {BOUND:?}; it said: {}",
                 self.program.said()
             )),
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// Plays the service manager, which reads everything that it is told: a full socket would stop the agent.
+async fn read_notices(notify: UnixDatagram, ready: watch::Sender<bool>) {
+    let mut buffer = [0_u8; 4096];
+    while let Ok(length) = notify.recv(&mut buffer).await {
+        let text = String::from_utf8_lossy(&buffer[..length]);
+        if text.lines().any(|line| line == "READY=1") {
+            ready.send_replace(true);
         }
     }
 }

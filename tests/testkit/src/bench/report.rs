@@ -1,6 +1,6 @@
 //! What was measured, what was aimed at, and was it reached? As a table for people and as JSON.
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
@@ -134,7 +134,7 @@ impl Report {
     pub fn text(&self) -> String {
         let mut table = Table::new();
         table
-            .load_preset(UTF8_HORIZONTAL_ONLY)
+            .load_preset(NOTHING)
             .set_content_arrangement(ContentArrangement::Disabled)
             .set_header(["figure", "agent", "kubectl", "ratio", "target", "result"]);
         let mut group = "";
