@@ -22,7 +22,7 @@ check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps
-	$(CARGO) test --package vmdrain-agent --test it -- layering
+	$(CARGO) test --workspace --test it -- layering
 	$(CARGO) deny --all-features check licenses bans sources
 
 bench:

@@ -84,7 +84,7 @@ struct Driver<C, H, S, K> {
 
 /// What a task brings back.
 enum Done {
-    Effect(EffectId, Outcome),
+    Effect(EffectId, Box<Outcome>),
     HostStarted(Result<HoldView, String>),
 }
 
@@ -97,7 +97,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
         stop: impl Future<Output = ()> + Send,
     ) {
         if let Some(why) = warning {
-            tracing::warn!(reason = "StateFileSetAside", "{why}");
+            tracing::warn!(vmdrain_reason = "StateFileSetAside", "{why}");
         }
         let (to_us, mut host_events) = mpsc::channel(QUEUE);
         let host = Arc::clone(&self.parts.host);
@@ -114,7 +114,6 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 () = &mut stop => break,
                 Some(event) = host_events.recv() => self.host_event(event),
                 Some(done) = self.effects.join_next_with_id() => self.effect_done(done),
-                Some(command) = inbox.recv() => self.command(command),
                 Ok(()) = reload.changed() => {
                     let policy = reload.borrow_and_update().clone();
                     self.request = policy.timing.request;
@@ -124,6 +123,9 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 () = wait(timer.map(|(when, _)| when), &*clock) => {
                     self.machine.handle_timeout(self.parts.clock.now());
                 }
+                // Last: anybody may ask for the status as often as they like, and must not keep the drain
+                // from its pictures and its deadline.
+                Some(command) = inbox.recv() => self.command(command),
                 Some(_) = self.background.join_next() => {}
             }
             self.settle();
@@ -173,12 +175,15 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
         match done {
             Ok((task, Done::Effect(id, outcome))) => {
                 self.running.remove(&task);
-                self.input(Input::Done(id, outcome));
+                self.input(Input::Done(id, *outcome));
             }
             Ok((_, Done::HostStarted(result))) => self.host_started(result),
             Err(error) => {
                 // A panic in an effect must not end the hold: it counts as a failed request.
-                tracing::error!(reason = "EffectPanicked", "an effect panicked: {error}");
+                tracing::error!(
+                    vmdrain_reason = "EffectPanicked",
+                    "an effect panicked: {error}"
+                );
                 let Some(id) = self.running.remove(&error.id()) else {
                     return;
                 };
@@ -194,7 +199,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
 
     fn host_started(&mut self, result: Result<HoldView, String>) {
         let hold = result.unwrap_or_else(|why| {
-            tracing::error!(reason = "HoldMissing", "no hold on the host: {why}");
+            tracing::error!(vmdrain_reason = "HoldMissing", "no hold on the host: {why}");
             HoldView {
                 held: false,
                 limit: None,
@@ -233,8 +238,8 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 self.pictures = None;
                 self.parts.cluster.unwatch();
             }
-            Action::Persist(record) => self.note(self.parts.store.save(&record)),
-            Action::ForgetRecord => self.note(self.parts.store.forget()),
+            Action::Persist(record) => written(self.parts.store.save(&record)),
+            Action::ForgetRecord => written(self.parts.store.forget()),
             Action::Answer(token, answer) => {
                 if let Some(waiting) = self.answers.remove(&token) {
                     // The asker may have gone away meanwhile; the command was carried out all the same.
@@ -242,25 +247,25 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 }
             }
             Action::Tell(notice) => self.tell(notice),
-            other => {
+            effect @ (Action::ReadNode(_)
+            | Action::Cordon { .. }
+            | Action::Uncordon { .. }
+            | Action::Evict { .. }
+            | Action::Confirm(_)
+            | Action::CancelEvacuation { .. }
+            | Action::DeleteMigration { .. }
+            | Action::Release(_)
+            | Action::TakeHold(_)
+            | Action::AskLogind { .. }) => {
                 if let Some((id, work)) =
-                    carry_out(other, &self.parts.cluster, &self.parts.host, self.request)
+                    carry_out(effect, &self.parts.cluster, &self.parts.host, self.request)
                 {
                     let task = self
                         .effects
-                        .spawn(async move { Done::Effect(id, work.await) });
+                        .spawn(async move { Done::Effect(id, Box::new(work.await)) });
                     self.running.insert(task.id(), id);
                 }
             }
-        }
-    }
-
-    fn note(&self, result: Result<(), String>) {
-        if let Err(why) = result {
-            tracing::error!(
-                reason = "StateFileNotWritten",
-                "{why}; after a crash the agent could not tell its own marks"
-            );
         }
     }
 
@@ -311,6 +316,16 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 }
             });
         }
+    }
+}
+
+/// A state file that cannot be written does not stop a drain, but somebody has to know.
+fn written(result: Result<(), String>) {
+    if let Err(why) = result {
+        tracing::error!(
+            vmdrain_reason = "StateFileNotWritten",
+            "{why}; after a crash the agent could not tell its own marks"
+        );
     }
 }
 

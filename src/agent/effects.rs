@@ -6,16 +6,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// An effect under way.
+type Work = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
 /// An action that takes time, as a future; `None` for one that the driver does itself.
 pub(super) fn carry_out<C: Cluster, H: Host>(
     action: Action,
     cluster: &Arc<C>,
     host: &Arc<H>,
     request: Duration,
-) -> Option<(
-    EffectId,
-    std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>,
-)> {
+) -> Option<(EffectId, Work)> {
     let (cluster, host) = (Arc::clone(cluster), Arc::clone(host));
     // The API server itself waits 10 s for virt-api: a little more, so that its answer wins.
     let limit = request.mul_f64(1.25);

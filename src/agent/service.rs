@@ -18,6 +18,9 @@ use tokio::sync::watch;
 /// How long to wait before the credentials are looked for again.
 const CREDENTIALS_AGAIN: Duration = Duration::from_secs(10);
 
+/// How long READY=1 waits for the hold; systemd gives a start 90 s.
+const WITHOUT_HOLD: Duration = Duration::from_secs(30);
+
 /// Why the agent cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -162,15 +165,24 @@ async fn connect_patiently(
     }
 }
 
-/// READY=1 only once logind lists our lock. Without it the service still starts, and says what is wrong.
+/// READY=1 once logind lists our lock. A host whose logind refuses it (a shutdown is already under way, no
+/// bus) must not end in a start that times out and takes the drain with it: after a while READY=1 comes all
+/// the same, and STATUS= and the journal say what is missing.
 async fn ready_when_held(handle: Handle) {
     let mut status = handle.status.clone();
-    let settled = status
-        .wait_for(|s| s.hold.held || !s.hold.trouble.is_empty())
-        .await
-        .is_ok();
-    if settled {
-        notify::ready();
+    let held = tokio::time::timeout(WITHOUT_HOLD, status.wait_for(|s| s.hold.held)).await;
+    match held {
+        Ok(Ok(_)) => notify::ready(),
+        // The driver has ended.
+        Ok(Err(_)) => {}
+        Err(_) => {
+            let trouble = handle.status.borrow().hold.trouble.clone();
+            tracing::error!(
+                vmdrain_reason = "HoldMissing",
+                "ready without a hold on the host: {trouble}"
+            );
+            notify::ready();
+        }
     }
 }
 
@@ -199,7 +211,7 @@ fn reload_settings(setup: &mut Setup, node_name: &str, policies: &watch::Sender<
     notify::reloading();
     match setup.live.reload() {
         Ok(changed) if changed.is_empty() => {
-            tracing::info!("configuration read again, nothing has changed")
+            tracing::info!("configuration read again, nothing has changed");
         }
         Ok(changed) => {
             let settings = setup.live.current().settings.clone();
@@ -219,7 +231,7 @@ fn reload_settings(setup: &mut Setup, node_name: &str, policies: &watch::Sender<
             }
         }
         Err(why) => {
-            tracing::error!("the new configuration is bad, the old one stays in force: {why}")
+            tracing::error!("the new configuration is bad, the old one stays in force: {why}");
         }
     }
     notify::ready();

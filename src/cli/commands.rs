@@ -11,6 +11,7 @@ use super::{interrupts, settings, table};
 use crate::agent::service::Setup;
 use crate::bus::Client;
 use crate::config::{Live, Sources};
+use crate::drain::phase::Phase;
 use crate::drain::trigger::{Then, Trigger};
 use crate::telemetry::logging;
 use clap::CommandFactory;
@@ -108,11 +109,42 @@ async fn standalone(
     let loaded = sources(global).load()?;
     start_log("warn")?;
     let running = run::standalone(&loaded.settings, global.bus.clone()).await?;
-    let ended = triggered(&running.handle, trigger, false, true, interrupts, screen).await;
+    let ended = after_the_one_before(&running.handle, trigger, interrupts, screen).await;
     // Whether it can still be told does not matter: without a listener it has ended already.
     let _ = running.stop.send(());
     let _ = running.task.await;
     ended
+}
+
+/// A process that died has left a record of its drain. Without a daemon nobody else takes it up, so it is
+/// brought to its end first; whoever calls that off wants no new one either.
+pub(super) async fn after_the_one_before<D: Daemon, I: Stream<Item = ()>>(
+    daemon: &D,
+    trigger: &Trigger,
+    interrupts: impl Fn() -> Result<I, Failure>,
+    screen: &mut Screen,
+) -> Result<Exit, Failure> {
+    let status = daemon.status().await?;
+    let before = status.drain.as_ref().filter(|drain| drain.exit.is_none());
+    let undoing = status.state == Phase::Cancelling.name();
+    let before = before.or(status.drain.as_ref().filter(|_| undoing));
+    if let Some(before) = before {
+        screen.line(&format!(
+            "drain {} of an earlier run was not finished ({}); it is brought to its end first",
+            before.id, status.state
+        ))?;
+        let waiting = Waiting {
+            id: before.id.clone(),
+            ours: true,
+        };
+        match watch::wait_for(daemon, &waiting, interrupts()?, screen).await {
+            Ok(Exit::Cancelled) if !undoing => return Ok(Exit::Cancelled),
+            Ok(_) => {}
+            Err(failure) if failure.is_silent() => return Err(failure),
+            Err(failure) => screen.line(&failure.what)?,
+        }
+    }
+    triggered(daemon, trigger, false, true, interrupts, screen).await
 }
 
 /// Starts a drain and, unless told otherwise, waits for its end.

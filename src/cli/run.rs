@@ -51,7 +51,7 @@ impl From<RunError> for Failure {
                 Exit::NoCluster,
                 what,
                 "Without the API server no VM can be moved away.",
-                "Set `cluster.kubeconfig` and `cluster.node_name`, or look at what is wrong with the file.",
+                "`vmdrain-agent config show` tells which settings are in force and who set them.",
             ),
             RunError::Host(_) => Self::new(Exit::Failed, what, "Nothing was started.", ""),
         }

@@ -175,12 +175,22 @@ pub(crate) struct Listing<V> {
 #[serde(bound = "T: Deserialize<'de>")]
 struct Page<T> {
     #[serde(default)]
+    kind: String,
+    #[serde(default)]
     metadata: PageMeta,
-    #[serde(
-        default = "Vec::new",
-        deserialize_with = "super::types::meta::nullable"
-    )]
+    // Must be there, though it may be `null`: whatever else answers 200 in the name of the API server
+    // (a proxy's page, a bare Status) would otherwise be a list of nothing, which means "the node is empty".
+    #[serde(deserialize_with = "super::types::meta::nullable")]
     items: Vec<T>,
+}
+
+impl<T> Page<T> {
+    /// `PodList` for `pods`; a plain `List` says nothing against it.
+    fn is_list_of(&self, resource: &str) -> bool {
+        self.kind
+            .strip_suffix("List")
+            .is_some_and(|kind| kind.is_empty() || format!("{}s", kind.to_lowercase()) == resource)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -204,6 +214,7 @@ pub(crate) async fn list<T: Thin>(
     let (mut items, mut more) = (Vec::new(), None);
     loop {
         let first = more.is_none();
+        let before = more.clone();
         let request = collection.list_request(timing.page, more.take())?;
         let sent = connection.send(&what, now, request);
         let answer = tokio::time::timeout(timing.request, sent)
@@ -221,8 +232,21 @@ pub(crate) async fn list<T: Thin>(
             let why = format!("the server's answer cannot be read: {error}");
             fault::fault(FaultClass::Transient, &what, &why)
         })?;
+        if !page.is_list_of(T::RESOURCE) {
+            let why = format!(
+                "the server's answer is of kind '{}', which is no list of {}",
+                page.kind,
+                T::RESOURCE
+            );
+            return Err(fault::fault(FaultClass::Transient, &what, &why));
+        }
         items.extend(page.items.into_iter().map(|read| read.0));
-        more = page.metadata.more.filter(|token| !token.is_empty());
+        let token = page.metadata.more.filter(|token| !token.is_empty());
+        if token.is_some() && token == before {
+            let why = "the server names the same page as the next one again and again";
+            return Err(fault::fault(FaultClass::Transient, &what, why));
+        }
+        more = token;
         if more.is_none() {
             return Ok(Listing {
                 items,

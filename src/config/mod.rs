@@ -1,7 +1,7 @@
 //! The configuration: where does a value come from, is it allowed, and what does it mean?
 //!
 //! Three stages. *Raw*: every layer is read by itself and each of its values is tried alone, so that a
-//! complaint can name the layer and the key ([`raw`]). *Merged*: the layers on top of each other, later
+//! complaint can name the layer and the key (`raw.rs`). *Merged*: the layers on top of each other, later
 //! ones win, and each value keeps its origin ([`load`]). *Validated*: [`Settings`], typed and within
 //! their ranges; the rest of the program sees nothing else.
 //!

@@ -39,11 +39,7 @@ impl Settings {
         }
         let mut fast = self.clone();
         let quicken = |span: Duration| Duration::from_secs_f64(span.as_secs_f64() / factor);
-        for span in [
-            &mut fast.cluster.request_timeout,
-            &mut fast.drain.api_unreachable_timeout,
-            &mut fast.budget.margin,
-        ] {
+        for span in [&mut fast.cluster.request_timeout, &mut fast.budget.margin] {
             *span = quicken(*span);
         }
         fast.drain.deadline = fast.drain.deadline.map(quicken);

@@ -5,7 +5,7 @@
 
 use super::keys;
 use super::values::{auto_rate, auto_span, span};
-use crate::drain::policy::{Consent, OnDeadline, OnForeignUncordon, Pacing, Timing};
+use crate::drain::policy::{Consent, OnDeadline, OnForeignUncordon, Pacing, Timing, seconds};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub enum Scope {
 }
 
 /// `[drain]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Drain {
     /// When migrating VMs are evicted.
@@ -80,23 +80,6 @@ pub struct Drain {
     pub allow_guest_shutdown: Consent,
     /// Answer to somebody else's uncordon in mid-drain.
     pub on_foreign_uncordon: OnForeignUncordon,
-    /// How long an API server that does not answer is waited for.
-    #[serde(with = "span")]
-    pub api_unreachable_timeout: Duration,
-}
-
-impl Default for Drain {
-    fn default() -> Self {
-        Self {
-            pacing: Pacing::default(),
-            scope: Scope::default(),
-            deadline: None,
-            on_deadline: OnDeadline::default(),
-            allow_guest_shutdown: Consent::default(),
-            on_foreign_uncordon: OnForeignUncordon::default(),
-            api_unreachable_timeout: Duration::from_secs(120),
-        }
-    }
 }
 
 /// What a drain does with a VM.
@@ -195,6 +178,9 @@ pub struct Constants {
 /// Waits that may be left out; any other duration or count of zero makes no sense.
 const MAY_BE_ZERO: [&str; 3] = ["budget.margin", "timing.linger", "timing.queue_patience"];
 
+/// Beyond this a duration is a slip of the pen, and sums and products of them could leave their range.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 impl Settings {
     /// What is out of range, as pairs of key and sentence.
     pub(super) fn faults(&self) -> Vec<(String, String)> {
@@ -223,7 +209,14 @@ impl Settings {
         for (key, value) in keys::leaves(&self.tree()) {
             let zero = value == "0s" || value == 0;
             if zero && !MAY_BE_ZERO.contains(&key.as_str()) {
-                fault(&key, "is zero, which would be a loop without a pause");
+                fault(
+                    &key,
+                    "is zero, which would be no time at all or a loop without a pause",
+                );
+            }
+            let span = value.as_str().and_then(|text| seconds::parse(text).ok());
+            if span.is_some_and(|span| span > LONGEST) {
+                fault(&key, "is longer than 10 years");
             }
         }
         let timing = &self.timing.core;

@@ -182,10 +182,51 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
     Ok(found)
 }
 
+/// Far more than any configuration needs.
+const LARGEST: u64 = 1 << 20;
+
 fn read(path: &Path) -> Result<String, Problem> {
-    std::fs::read_to_string(path).map_err(|why| Problem {
+    let fault = |what: String| Problem {
         origin: path.display().to_string(),
         key: String::new(),
-        what: format!("cannot be read: {why}"),
-    })
+        what,
+    };
+    let unreadable = |why: std::io::Error| fault(format!("cannot be read: {why}"));
+    // A pipe or a device could keep a reload, and with it the whole agent, waiting for ever.
+    let about = std::fs::metadata(path).map_err(unreadable)?;
+    if about.is_file() && about.len() > LARGEST {
+        let size = about.len();
+        return Err(fault(format!(
+            "is {size} bytes long, which is no configuration"
+        )));
+    }
+    if !about.is_file() && path != Path::new("/dev/null") {
+        return Err(fault("is not a file".into()));
+    }
+    std::fs::read_to_string(path).map_err(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("directory");
+        let pipe = folder.path().join("pipe.toml");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("pipe");
+        let large = folder.path().join("large.toml");
+        let file = std::fs::File::create(&large).expect("file");
+        file.set_len(LARGEST + 1).expect("size");
+        for (path, why) in [
+            (pipe.as_path(), "is not a file"),
+            (Path::new("/dev/zero"), "is not a file"),
+            (folder.path(), "is not a file"),
+            (large.as_path(), "no configuration"),
+        ] {
+            let said = read(path).expect_err(why).what;
+            assert!(said.contains(why), "{said}");
+        }
+        assert_eq!(read(Path::new("/dev/null")).expect("nothing"), "");
+    }
 }

@@ -93,6 +93,11 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "zero",
     ),
     (
+        "cluster.request_timeout = '18446744073709540000s'",
+        "cluster.request_timeout",
+        "longer than 10 years",
+    ),
+    (
         "cluster.kubeconfig = 'here'",
         "cluster.kubeconfig",
         "absolute path",
@@ -150,6 +155,10 @@ fn what_is_planned_is_refused_with_not_yet() {
         ("policy.default = 'shutdown'", "policy.default"),
         ("drain.skip = []", "drain.skip"),
         ("drain.max_attempts = 3", "drain.max_attempts"),
+        (
+            "drain.api_unreachable_timeout = '1m'",
+            "drain.api_unreachable_timeout",
+        ),
         ("drain.allow_empty_dir = true", "drain.allow_empty_dir"),
         ("host.wall = true", "host.wall"),
         ("gates.hook_timeout = '5s'", "gates.hook_timeout"),

@@ -121,12 +121,12 @@ impl Answer {
             | Self::Throttled
             | Self::Denied(_)
             | Self::NotMigratable
-            | Self::InProgress => Pause::Refused,
-            Self::NotTheActivePod
+            | Self::InProgress
+            | Self::NotTheActivePod
             | Self::VmiGone
             | Self::NamespaceTerminating
-            | Self::HotplugPod
-            | Self::Gone => Pause::AskAgain,
+            | Self::HotplugPod => Pause::Refused,
+            Self::Gone => Pause::AskAgain,
             Self::Granted | Self::Marked => Pause::None,
         }
     }

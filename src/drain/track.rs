@@ -46,7 +46,7 @@ pub struct Track {
     pub seen_mark: bool,
     /// The VMI was seen on this node.
     pub seen_here: bool,
-    /// When the VM was first seen to have left although its pod still runs.
+    /// Since when its VMI is not on this node although its pod runs here.
     pub moved_since: Option<Mono>,
     /// The pod was seen being deleted.
     pub seen_deleting: bool,
@@ -172,7 +172,6 @@ impl Track {
     pub fn end(&mut self, phase: VmPhase, now: Mono) {
         if self.ended.is_none() {
             self.ended = Some((phase, now));
-            self.in_flight = None;
         }
     }
 

@@ -115,6 +115,11 @@ pub enum Wait {
     },
     /// Its pod is not in the picture yet.
     PodUnseen,
+    /// The node is not cordoned yet, and nothing is evicted before.
+    Cordon {
+        /// What stands in the way, empty when it is only a matter of a moment.
+        why: String,
+    },
 }
 
 /// What stands in the way.
@@ -192,6 +197,12 @@ impl fmt::Display for Wait {
             }
             Self::ClusterSlots { limit } => {
                 write!(f, "queued: all {limit} migration slots of the cluster are taken by other nodes")
+            }
+            Self::Cordon { why } if why.is_empty() => {
+                f.write_str("waiting for the node to be cordoned, nothing is evicted before")
+            }
+            Self::Cordon { why } => {
+                write!(f, "not evicted, because the node is not cordoned: {why}")
             }
             Self::PodUnseen => f.write_str("its pod has not been seen yet"),
         }

@@ -1,4 +1,6 @@
 //! The integration tests: one binary.
 
+mod cli;
 mod layering;
+mod scenarios;
 mod simulation;

@@ -7,6 +7,7 @@ use super::failure::Failure;
 use super::progress;
 use super::screen::Screen;
 use super::table;
+use crate::drain::phase::Phase;
 use crate::drain::status::Status;
 use futures_util::{Stream, StreamExt, stream};
 use std::pin::pin;
@@ -96,8 +97,13 @@ fn is_about(status: &Status, id: &str) -> bool {
     status.drain.as_ref().is_some_and(|drain| drain.id == id)
 }
 
+/// How it ended. Past its deadline a drain has its exit code before it is undone: a process that left then
+/// would leave marks and cordon behind.
 fn ended(status: &Status) -> Option<Exit> {
     let code = status.drain.as_ref()?.exit?;
+    if status.state == Phase::Cancelling.name() {
+        return None;
+    }
     Some(Exit::from_drain(code))
 }
 

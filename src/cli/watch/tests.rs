@@ -1,6 +1,7 @@
 //! Waiting: what a log sees, how each ending is told, Ctrl-C once and twice, a daemon that goes away.
 
 use super::*;
+use crate::cli::commands::after_the_one_before;
 use crate::cli::tests::{Paper, Played, drain, vm};
 use crate::drain::status::VmPhase;
 
@@ -267,4 +268,54 @@ async fn following_json_gives_one_line_per_change_until_ctrl_c() {
         .map(|line| serde_json::from_str::<Status>(line).expect("JSON").state)
         .collect();
     assert_eq!(states, ["evacuating", "drained"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn past_its_deadline_a_drain_is_waited_for_until_it_is_undone() {
+    let stuck = || vec![vm("a", VmPhase::Left, "no node fits")];
+    let feed = vec![
+        Ok(drain("evacuating", 1.0, None, stuck())),
+        Ok(drain("cancelling", 9.0, Some(Exit::Left), stuck())),
+        Ok(drain("deadline", 11.0, Some(Exit::Left), stuck())),
+    ];
+    let (ended, text, _) = follow(feed, never(), true).await;
+    let failure = ended.unwrap_err();
+    assert_eq!(failure.exit, Exit::Left);
+    assert!(failure.what.starts_with("deadline: "), "{}", failure.what);
+    assert!(text.contains("[   11s]"), "{text}");
+}
+
+/// `trigger --standalone` over the record of a process that died; what happened then, and what was asked.
+async fn over_a_record(feed: Vec<Status>) -> (Result<Exit, Failure>, String, Vec<String>) {
+    let daemon = Played {
+        feed: feed.into_iter().map(Ok).collect(),
+        ..Played::default()
+    };
+    let paper = Paper::default();
+    let never = || Ok(stream::pending::<()>());
+    let trigger = crate::drain::trigger::Trigger::default();
+    let screen = &mut paper.screen();
+    let ended = after_the_one_before(&daemon, &trigger, never, screen).await;
+    (ended, paper.text(), daemon.asked())
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_daemon_the_drain_of_before_is_ended_before_a_new_one_begins() {
+    let done = || drain("drained", 5.0, Some(Exit::Done), vec![]);
+    for before in [
+        drain("evacuating", 1.0, None, vec![]),
+        drain("cancelling", 1.0, Some(Exit::Left), vec![]),
+    ] {
+        let (ended, text, asked) = over_a_record(vec![before, done()]).await;
+        assert_eq!(ended, Ok(Exit::Done));
+        assert!(text.starts_with("drain d1 of an earlier run"), "{text}");
+        assert_eq!(asked, ["status", "trigger "]);
+    }
+    let (ended, text, _) = over_a_record(vec![done()]).await;
+    assert_eq!(ended, Ok(Exit::Done));
+    assert!(text.starts_with("drain d1 has begun"), "{text}");
+    let called_off = drain("cancelled", 2.0, Some(Exit::Cancelled), vec![]);
+    let begun = drain("evacuating", 1.0, None, vec![]);
+    let (ended, _, asked) = over_a_record(vec![begun, called_off]).await;
+    assert_eq!((ended, asked.len()), (Ok(Exit::Cancelled), 1));
 }

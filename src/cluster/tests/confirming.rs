@@ -8,7 +8,7 @@ use serde_json::json;
 #[tokio::test(start_paused = true)]
 async fn confirm_lists_everything_afresh_at_once() {
     let fake = Fake::new();
-    let first = json!({"metadata": {"resourceVersion": "10", "continue": "more"}, "items": [launcher("a", "1")]});
+    let first = json!({"kind": "PodList", "metadata": {"resourceVersion": "10", "continue": "more"}, "items": [launcher("a", "1")]});
     fake.play(
         "list pods",
         [Play::Say(200, first), listed("10", [launcher("b", "2")])],
@@ -110,7 +110,7 @@ async fn confirm_reports_unreadable_objects_that_may_be_ours() {
 #[tokio::test(start_paused = true)]
 async fn a_list_that_expires_between_its_pages_is_read_again() {
     let fake = Fake::new();
-    let first = json!({"metadata": {"resourceVersion": "10", "continue": "more"}, "items": [launcher("a", "1")]});
+    let first = json!({"kind": "PodList", "metadata": {"resourceVersion": "10", "continue": "more"}, "items": [launcher("a", "1")]});
     let expired = Play::Say(
         410,
         status(410, "Expired", "the provided continue parameter is too old"),
@@ -120,4 +120,43 @@ async fn a_list_that_expires_between_its_pages_is_read_again() {
     let fresh = fake.cluster().confirm().await.unwrap();
     assert_eq!(fresh.pods.len(), 1);
     assert_eq!(fresh.pods[0].vm.name, "c");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_list_is_not_an_empty_node() {
+    let answers = [
+        json!({}),
+        json!([]),
+        json!(null),
+        json!({"metadata": {}}),
+        json!({"kind": "PodList", "metadata": {}}),
+        json!({"items": []}),
+        json!({"kind": "SecretList", "items": []}),
+        json!({"kind": "Pod", "items": []}),
+        status(200, "", "welcome to the proxy"),
+    ];
+    for answer in answers {
+        for key in ["list pods", "list vmis here", "list migrations"] {
+            let fake = Fake::new();
+            fake.play(key, [Play::Say(200, answer.clone())]);
+            let fault = fake.cluster().confirm().await.expect_err(key);
+            assert_eq!(fault.class, FaultClass::Transient, "{key} {answer}");
+        }
+    }
+    // What a server writes for a list without objects.
+    let fake = Fake::new();
+    let none = json!({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": null});
+    fake.play("list pods", [Play::Say(200, none)]);
+    assert!(fake.cluster().confirm().await.unwrap().pods.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_lead_back_to_themselves_end() {
+    let fake = Fake::new();
+    let page =
+        json!({"kind": "PodList", "metadata": {"continue": "more"}, "items": [launcher("a", "1")]});
+    fake.play("list pods", [Play::Say(200, page)]);
+    let fault = fake.cluster().confirm().await.unwrap_err();
+    assert!(fault.text.contains("again and again"), "{}", fault.text);
+    assert_eq!(fake.asked_for("list pods").len(), 2);
 }

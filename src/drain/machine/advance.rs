@@ -1,8 +1,10 @@
 //! One step: from the newest picture to the requests that are due now. Level-triggered.
 
 use super::Machine;
+use super::index::Index;
 use super::pending::Pending;
 use crate::drain::action::Action;
+use crate::drain::answer::Answer;
 use crate::drain::judge::{Frame, left_here, verdict};
 use crate::drain::pacing::{self, Slots};
 use crate::drain::phase::Phase;
@@ -11,6 +13,7 @@ use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
 use crate::drain::verdict::{Lane, Verdict, Wait};
 use crate::drain::world::{ObjectRef, PodView};
+use std::collections::BTreeMap;
 
 /// virt-api 1.5 allows itself 5 requests a second: of 60 simultaneous evictions 33 answered 500
 /// (control-plane-versions 1, "many evictions at once").
@@ -62,7 +65,10 @@ impl Machine {
         }
         let due = self.show_all(now);
         if cordoned {
-            self.send(due, now);
+            if self.send(due, now) {
+                // What was sent takes slots: the others' places in the queue have changed.
+                self.show_all(now);
+            }
             self.maybe_confirm(now);
         }
         self.persist();
@@ -110,11 +116,7 @@ impl Machine {
             now,
         );
         let slots = self.join_the_queue(slots, now);
-        let strategy = self
-            .picture
-            .kubevirt
-            .seen()
-            .map_or(crate::drain::world::Strategy::None, |k| k.strategy);
+        let strategy = self.picture.kubevirt.seen().map(|k| k.strategy);
         let pdbs = self.picture.pdbs.seen().cloned().unwrap_or_default();
         let timing = self.policy.timing;
         let node = self.policy.node_name.clone();
@@ -131,9 +133,9 @@ impl Machine {
             ..Due::default()
         };
         let mut shows = Vec::new();
+        let index = Index::of(&self.picture);
         for (key, track) in self.tracks.iter().filter(|(_, t)| t.ended.is_none()) {
-            let migrations = self.migrations_of(&track.vm);
-            let verdict = verdict(&self.case(track, &migrations), &frame);
+            let verdict = verdict(&index.case(track), &frame);
             match &verdict {
                 Verdict::Evict(Lane::Migrate) => due.migrate.push((track.memory, key.clone())),
                 Verdict::Evict(Lane::Shutdown | Lane::External) => due.at_once.push(key.clone()),
@@ -146,8 +148,10 @@ impl Machine {
         let longest = |a: &(u64, String), b: &(u64, String)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
         due.migrate.sort_by(longest);
         due.ask.sort_by(longest);
+        let places = due.migrate.iter().enumerate();
+        let places: BTreeMap<&str, usize> = places.map(|(at, (_, k))| (k.as_str(), at)).collect();
         for (key, verdict) in shows {
-            let ahead = due.migrate.iter().position(|(_, k)| *k == key).unwrap_or(0);
+            let ahead = places.get(key.as_str()).copied().unwrap_or(0);
             self.show(&key, &verdict, ahead, slots, now);
             self.wake_for(&key, &verdict, now);
         }
@@ -175,7 +179,8 @@ impl Machine {
         slots
     }
 
-    fn send(&mut self, due: Due, now: Mono) {
+    /// Sends what the slots allow; true when anything was sent.
+    fn send(&mut self, due: Due, now: Mono) -> bool {
         let mut room = POSTS_IN_FLIGHT.saturating_sub(self.posts_in_flight());
         let free = match self.policy.pacing {
             Pacing::All => usize::MAX,
@@ -202,7 +207,9 @@ impl Machine {
             room -= 1;
             batch.push((key, dry, track.pod.clone()));
         }
+        let any = !batch.is_empty();
         self.post(batch, now);
+        any
     }
 
     fn post(&mut self, batch: Vec<(String, bool, ObjectRef)>, now: Mono) {
@@ -253,6 +260,9 @@ impl Machine {
             times.push((accepted + timing.ask_again, "mark vanished"));
             times.push((accepted + timing.slot_patience, "slot patience"));
         }
+        if let Some((_, at)) = track.last {
+            times.push((at + timing.slot_patience, "long silence"));
+        }
         match verdict {
             Verdict::Wait(Wait::VmiUnseen) => {
                 times.push((track.first_seen + timing.retry_first, "VMI unseen"));
@@ -267,11 +277,14 @@ impl Machine {
                         .map(|at| (at + timing.linger, "old pod lingers")),
                 );
             }
+            Verdict::Blocked(_) => {
+                let last = track.last.as_ref().map(|(_, at)| *at);
+                times.extend(last.map(|at| (at + timing.refused_most, "consent or not")));
+            }
             Verdict::Wait(_)
             | Verdict::Ignore(_)
             | Verdict::Evict(_)
             | Verdict::Ask
-            | Verdict::Blocked(_)
             | Verdict::Gone => {}
         }
         for (when, why) in times {
@@ -310,11 +323,14 @@ impl Machine {
         let Some(track) = self.tracks.get(&pod.pod.uid) else {
             return false;
         };
-        let unfinished = self.migrations_of(&track.vm).iter().any(|m| !m.is_final());
+        // `moved_since` is unset while a VMIM of this VM is not over.
         let moved = track
             .moved_since
             .is_some_and(|at| now.since(at) >= self.policy.timing.linger);
-        moved && !unfinished && track.moved_to.is_some() && self.picture.migrations.seen().is_some()
+        // A left-over from before this process is known by KubeVirt's word that the VM is not active in it.
+        let not_active = matches!(track.last, Some((Answer::NotTheActivePod, _)));
+        let known = track.moved_to.is_some() || not_active;
+        moved && known && self.picture.migrations.seen().is_some()
     }
 }
 

@@ -61,16 +61,17 @@ impl Machine {
         self.retries = 0;
         let mine = drain.id.clone();
         match (node.unschedulable, &node.cordon) {
-            (true, CordonMark::Note(note)) if note.drain == mine => self.cordon_is_ours(node),
+            (true, CordonMark::Note(note)) if note.drain == mine => self.cordon_is_ours(node, now),
             (true, CordonMark::Absent) => self.cordon_is_foreign(
                 node,
                 "somebody else cordoned the node before; its cordon stays",
+                now,
             ),
             (true, CordonMark::Damaged(why)) => {
                 let text = format!(
                     "the node is cordoned and its marker cannot be read ({why}); its cordon stays"
                 );
-                self.cordon_is_foreign(node, &text);
+                self.cordon_is_foreign(node, &text, now);
             }
             // Not cordoned, or cordoned by an earlier drain of ours: one patch makes it this drain's.
             (false, _) | (true, CordonMark::Note(_)) => self.send_cordon(node),
@@ -96,7 +97,7 @@ impl Machine {
 
     pub(super) fn cordoned(&mut self, result: Result<NodeView, Fault>, now: Mono) {
         match result {
-            Ok(node) => self.cordon_is_ours(node),
+            Ok(node) => self.cordon_is_ours(node, now),
             // The answer was lost or somebody was quicker: read again and decide again.
             Err(fault) if self.phase == Phase::Cancelling => {
                 self.undo_trouble("cannot cordon the node", &fault, now);
@@ -105,7 +106,7 @@ impl Machine {
         }
     }
 
-    fn cordon_is_ours(&mut self, node: NodeView) {
+    fn cordon_is_ours(&mut self, node: NodeView, now: Mono) {
         let Some(drain) = &mut self.drain else { return };
         drain.cordoned = true;
         drain.cordon_ours = true;
@@ -115,9 +116,11 @@ impl Machine {
         self.node = Some(node);
         self.retry_done();
         self.tell_once("cordon", Level::Info, "Cordoned", text);
+        // A picture that came before this answer may be newer all the same.
+        self.watch_cordon(now);
     }
 
-    fn cordon_is_foreign(&mut self, node: NodeView, why: &str) {
+    fn cordon_is_foreign(&mut self, node: NodeView, why: &str, now: Mono) {
         let Some(drain) = &mut self.drain else { return };
         drain.cordoned = true;
         drain.cordon_ours = false;
@@ -126,6 +129,7 @@ impl Machine {
         self.node = Some(node);
         self.retry_done();
         self.tell_once("cordon", Level::Info, "CordonForeign", why.to_owned());
+        self.watch_cordon(now);
     }
 
     pub(super) fn node_trouble(&mut self, what: &str, fault: &Fault, now: Mono) {
@@ -299,6 +303,6 @@ impl Machine {
 }
 
 /// Resource versions are compared as numbers; what is none counts as oldest.
-fn version(node: &NodeView) -> u64 {
+pub(super) fn version(node: &NodeView) -> u64 {
     node.resource_version.parse().unwrap_or(0)
 }

@@ -10,7 +10,7 @@ use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
 use crate::drain::track::doubled;
 use crate::drain::trigger::Refusal;
-use crate::drain::verdict::left_sentence;
+use crate::drain::verdict::{Wait, left_sentence};
 use crate::drain::world::Fresh;
 
 impl Machine {
@@ -89,7 +89,12 @@ impl Machine {
                 "{} has moved, but its old pod {} still runs here; the drain goes on without it",
                 pod.vm, pod.pod
             );
+            let key = pod.pod.uid.clone();
             self.tell_vm(Level::Warn, "OldPodLingers", text, pod.pod);
+            if let Some(track) = self.tracks.get_mut(&key) {
+                track.end(VmPhase::Migrated, now);
+            }
+            self.tell_end(&key, VmPhase::Migrated);
         }
     }
 
@@ -127,10 +132,12 @@ impl Machine {
             Ok(hold) if !hold.held => {
                 self.hold = hold;
                 self.retry_done();
-                let vanished = self.phase == Phase::Cancelling;
+                let mut vanished = false;
                 if let Some(drain) = &mut self.drain {
                     drain.released = true;
+                    vanished = !drain.shutting_down;
                 }
+                // It was called off while we were letting go.
                 if vanished {
                     return self.want_hold();
                 }
@@ -170,6 +177,8 @@ impl Machine {
         let text = match answer {
             LogindAnswer::Accepted => {
                 drain.exit = Some(0);
+                // Written down: a later process must not ask a second time.
+                self.persist();
                 return;
             }
             LogindAnswer::Blocked(why) | LogindAnswer::Failed(why) => why,
@@ -192,7 +201,12 @@ impl Machine {
         let OnDeadline::Proceed = self.on_deadline();
         let node = self.policy.node_name.clone();
         let mut left = Vec::new();
+        self.warn_of_lingering(now);
+        let not_begun = self.not_begun();
         for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
+            if track.says.is_empty() {
+                track.says.clone_from(&not_begun);
+            }
             track.end(VmPhase::Left, now);
             track.shown = VmPhase::Left;
             track.shown_since = now;
@@ -203,7 +217,7 @@ impl Machine {
         self.phase = Phase::Deadline;
         self.actions.push_back(Action::Unwatch);
         for (vm, text) in &left {
-            self.tell_vm(Level::Error, "VmLeft", text.clone(), vm.clone());
+            self.tell_vm(Level::Warn, "VmLeft", text.clone(), vm.clone());
         }
         let Some(drain) = &mut self.drain else { return };
         drain.exit = Some(3);
@@ -219,11 +233,12 @@ impl Machine {
             (false, 0) => "the deadline passed before the node could be confirmed empty".into(),
             (false, n) => format!("the deadline passed with {n} VM(s) left on node {node}"),
         };
-        let (text, down) = (drain.end.clone(), drain.shutting_down);
+        let down = drain.shutting_down;
         if drain.then.take().is_some() && !down {
-            drain.end = format!("{text}; logind was not asked to go down");
+            drain.end.push_str("; logind was not asked to go down");
         }
-        self.tell_once("end", Level::Error, "DeadlinePassed", text.clone());
+        let text = drain.end.clone();
+        self.tell_once("end", Level::Warn, "DeadlinePassed", text.clone());
         self.retry_done();
         if down {
             self.persist();
@@ -232,6 +247,15 @@ impl Machine {
             // The host stays up: a node that was not drained is not left cordoned (T40).
             self.start_cancel(&text);
         }
+    }
+
+    /// Why a VM was not even looked at: the node has to be cordoned first.
+    pub(super) fn not_begun(&self) -> String {
+        let why = self.drain.as_ref().map(|d| d.trouble.clone());
+        Wait::Cordon {
+            why: why.unwrap_or_default(),
+        }
+        .to_string()
     }
 
     fn on_deadline(&self) -> OnDeadline {
@@ -252,7 +276,7 @@ impl Machine {
             drain.end.clone_from(&text);
         }
         self.forget();
-        self.tell(Level::Error, "DrainRefused", text);
+        self.tell(Level::Warn, "DrainRefused", text);
         self.retry_done();
         self.end_step(now);
     }

@@ -8,6 +8,7 @@
 mod advance;
 mod cordon;
 mod finish;
+mod index;
 mod observe;
 mod orders;
 mod pending;
@@ -125,7 +126,7 @@ impl Machine {
         let unfinished = match record.phase.as_str() {
             "preparing" | "evacuating" | "confirming" | "cancelling" => true,
             // The host has yet to be let go, or to be sent down.
-            "drained" => record.shutting_down || asks_logind,
+            "drained" => record.shutting_down || (asks_logind && record.exit.is_none()),
             "deadline" => record.shutting_down,
             _ => false,
         };

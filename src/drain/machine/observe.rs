@@ -1,17 +1,18 @@
 //! Takes the newest picture in and keeps the memory of each VM in step with it.
 
 use super::Machine;
+use super::cordon::version;
+use super::index::Index;
 use crate::drain::action::Fault;
 use crate::drain::answer::Reply;
 use crate::drain::answer::judge;
-use crate::drain::judge::{Case, is_inbound};
+use crate::drain::judge::is_inbound;
 use crate::drain::phase::Phase;
 use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
 use crate::drain::world::{
-    Fresh, MigrationPhase, MigrationView, ObjectRef, Picture, PodKind, PodView, Sight, VmName,
-    VmiView,
+    Fresh, MigrationPhase, MigrationView, ObjectRef, Picture, PodKind, PodView, Sight, VmiView,
 };
 use std::collections::BTreeSet;
 
@@ -20,7 +21,11 @@ impl Machine {
         if !(self.phase.is_draining() || self.phase == Phase::Cancelling) {
             return;
         }
-        self.picture = picture;
+        let before = std::mem::replace(&mut self.picture, picture);
+        // Of the Node the newest version counts, whichever picture brought it.
+        if node_version(&before) > node_version(&self.picture) {
+            self.picture.node = before.node;
+        }
         self.update_tracks(now);
         self.watch_cordon(now);
     }
@@ -47,53 +52,26 @@ impl Machine {
     }
 
     fn update_tracks(&mut self, now: Mono) {
-        let node = self.policy.node_name.clone();
-        let pods: Vec<PodView> = self.picture.pods.seen().cloned().unwrap_or_default();
-        let vmis: Option<Vec<VmiView>> = self.picture.vmis.seen().cloned();
-        let migrations: Vec<MigrationView> =
-            self.picture.migrations.seen().cloned().unwrap_or_default();
-        for pod in pods.iter().filter(|p| p.kind == PodKind::Launcher) {
-            self.see_pod(pod, &node, now);
-        }
-        for vmi in vmis
-            .iter()
-            .flatten()
-            .filter(|v| v.node == node && !v.is_final())
-        {
-            self.see_vmi(vmi, now);
-        }
-        let old = self.old_migrations(&migrations);
-        for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
-            see_migrations(track, &migrations, &old);
-            let vmi = vmis
-                .as_ref()
-                .map(|v| v.iter().any(|v| is_of(v, track) && v.node == node));
-            if track.seen_here && vmi == Some(false) {
-                track.moved_since.get_or_insert(now);
-            } else if vmi == Some(true) {
-                track.moved_since = None;
+        // Taken out for the time being, so that the tracks can be changed while it is read.
+        let picture = std::mem::take(&mut self.picture);
+        let index = Index::of(&picture);
+        let pods = picture.pods.seen();
+        for pod in pods.into_iter().flatten() {
+            if pod.kind == PodKind::Launcher {
+                self.see_pod(pod, now);
             }
         }
-        if self.picture.pods.seen().is_some() {
-            self.end_tracks(&pods, vmis.as_deref(), now);
+        self.see_vmis(&picture, &index, now);
+        self.see_migrations(&picture, &index, now);
+        if pods.is_some() {
+            self.end_tracks(&index, now);
         }
+        self.picture = picture;
     }
 
-    /// VMIMs that have nothing to do with this drain: they were over when it looked first.
-    fn old_migrations(&mut self, migrations: &[MigrationView]) -> BTreeSet<String> {
-        let seen = self.picture.migrations.seen().is_some();
-        let Some(drain) = self.drain.as_mut().filter(|_| seen) else {
-            return BTreeSet::new();
-        };
-        let over = || migrations.iter().filter(|m| m.is_final());
-        drain
-            .old_migrations
-            .get_or_insert_with(|| over().map(|m| m.migration.uid.clone()).collect())
-            .clone()
-    }
-
-    fn see_pod(&mut self, pod: &PodView, node: &str, now: Mono) {
+    fn see_pod(&mut self, pod: &PodView, now: Mono) {
         let over = pod.is_empty_of_guest();
+        let inbound = is_inbound(pod, &self.policy.node_name);
         if over && !self.tracks.contains_key(&pod.pod.uid) {
             // Of an earlier visit of its VM, which may be here again in another pod.
             return;
@@ -110,15 +88,17 @@ impl Machine {
             .or_insert_with(|| Track {
                 first_seen: now,
                 shown_since: now,
-                inbound: is_inbound(pod, node),
+                inbound,
                 ..known.unwrap_or_default()
             });
         track.revive_if(!over);
-        track.inbound &= is_inbound(pod, node);
+        track.inbound &= inbound;
         track.made_by.clone_from(&pod.migration_job);
         track.pod = pod.pod.clone();
         track.vm = pod.vm.clone();
-        track.vmi_uid.clone_from(&pod.vmi_uid);
+        if !pod.vmi_uid.is_empty() {
+            track.vmi_uid.clone_from(&pod.vmi_uid);
+        }
         track.memory = track.memory.max(pod.memory.unwrap_or(0));
         track.maybe_ours |= inherited;
         track.seen_deleting |= pod.deleting;
@@ -128,17 +108,29 @@ impl Machine {
         }
     }
 
-    fn see_vmi(&mut self, vmi: &VmiView, now: Mono) {
-        let inherited = self
-            .drain
-            .as_mut()
-            .and_then(|d| d.inherited.remove(&vmi.vmi.uid))
-            .is_some();
-        let has_pod = self
-            .tracks
-            .values()
-            .any(|t| !t.pod.uid.is_empty() && is_of(vmi, t) && t.ended.is_none());
-        if !has_pod {
+    /// VMIs that run here: what their tracks learn from them, and a track for each whose pod was not seen.
+    fn see_vmis(&mut self, picture: &Picture, index: &Index<'_>, now: Mono) {
+        let node = self.policy.node_name.as_str();
+        let here = |v: &&VmiView| v.node == node && !v.is_final();
+        let mut with_pod = BTreeSet::new();
+        for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
+            let Some(vmi) = index.vmi_of(track).filter(here) else {
+                continue;
+            };
+            if !track.pod.uid.is_empty() {
+                with_pod.insert(vmi.vmi.uid.as_str());
+            }
+            see_vmi(track, vmi);
+        }
+        for vmi in picture.vmis.seen().into_iter().flatten().filter(here) {
+            if with_pod.contains(vmi.vmi.uid.as_str()) {
+                continue;
+            }
+            let inherited = self
+                .drain
+                .as_mut()
+                .and_then(|d| d.inherited.remove(&vmi.vmi.uid))
+                .is_some();
             let track = self
                 .tracks
                 .entry(placeholder_key(&vmi.vmi.uid))
@@ -151,39 +143,45 @@ impl Machine {
                 });
             track.revive_if(true);
             track.maybe_ours |= inherited;
+            see_vmi(track, vmi);
         }
-        for track in self
-            .tracks
-            .values_mut()
-            .filter(|t| t.ended.is_none() && is_of(vmi, t))
-        {
-            track.seen_here = true;
-            track.vmi_uid.clone_from(&vmi.vmi.uid);
-            track.memory = track.memory.max(vmi.memory.unwrap_or(0));
-            track.maybe_ours |= inherited;
-            if vmi.mark.is_some() {
-                track.seen_mark |= track.accepted.is_some() || track.maybe_ours;
-                track.ours |= track.maybe_ours;
+    }
+
+    /// What the VMIMs tell, and since when a VM is not here although its pod is.
+    fn see_migrations(&mut self, picture: &Picture, index: &Index<'_>, now: Mono) {
+        let Some(drain) = &mut self.drain else { return };
+        if let (None, Some(first)) = (&drain.old_migrations, picture.migrations.seen()) {
+            // Over when this drain looked first: they have nothing to do with it.
+            let over = first.iter().filter(|m| m.is_final());
+            drain.old_migrations = Some(over.map(|m| m.migration.uid.clone()).collect());
+        }
+        let none = BTreeSet::new();
+        let old = drain.old_migrations.as_ref().unwrap_or(&none);
+        for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
+            count_attempts(track, index.migrations_of(&track.vm), old);
+            let vmi = index.vmi_of(track);
+            if vmi.is_some_and(|v| v.node == self.policy.node_name) || index.is_moving(&track.vm) {
+                track.moved_since = None;
+            } else if index.sees_vmis() {
+                track.moved_since.get_or_insert(now);
             }
         }
     }
 
     /// What is no longer in the picture, or holds no guest any more, has come to its end here.
-    fn end_tracks(&mut self, pods: &[PodView], vmis: Option<&[VmiView]>, now: Mono) {
+    fn end_tracks(&mut self, index: &Index<'_>, now: Mono) {
         let mut ended = Vec::new();
         for (key, track) in &mut self.tracks {
             if track.ended.is_some() {
                 continue;
             }
-            let pod = pods.iter().find(|p| p.pod.uid == track.pod.uid);
-            let over = match pod {
+            let over = match index.pod_of(track) {
                 Some(pod) => pod.is_empty_of_guest(),
                 None if track.pod.uid.is_empty() => {
-                    !vmis.is_some_and(|v| v.iter().any(|v| is_of(v, track) && !v.is_final()))
+                    index.vmi_of(track).is_none_or(VmiView::is_final)
                 }
                 None => true,
             };
-            // Migrated is only said when it is known: the VMIM's last word comes a moment after the pod's.
             if over {
                 let outcome = track.outcome();
                 track.end(outcome, now);
@@ -238,49 +236,10 @@ impl Machine {
         all.dedup();
         all
     }
+}
 
-    /// The case of one track, from the picture of now. `migrations` must outlive it.
-    pub(super) fn case<'a>(
-        &'a self,
-        track: &'a Track,
-        migrations: &'a [&'a MigrationView],
-    ) -> Case<'a> {
-        let pods = self
-            .picture
-            .pods
-            .seen()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let vmis = self.picture.vmis.seen();
-        let object = track.vm.to_string();
-        Case {
-            pod: pods.iter().find(|p| p.pod.uid == track.pod.uid),
-            vmi: vmis.and_then(|v| v.iter().find(|v| is_of(v, track))),
-            vmis_seen: vmis.is_some(),
-            vmi_malformed: self
-                .picture
-                .malformed
-                .iter()
-                .any(|m| m.resource == "virtualmachineinstances" && m.object == object),
-            migrations,
-            track,
-        }
-    }
-
-    /// VMIMs of one VM, oldest first.
-    pub(super) fn migrations_of(&self, vm: &VmName) -> Vec<&MigrationView> {
-        let mut found: Vec<_> = self
-            .picture
-            .migrations
-            .seen()
-            .into_iter()
-            .flatten()
-            .filter(|m| &m.vm == vm)
-            .collect();
-        // Of one second, the unfinished one is the newest.
-        found.sort_by_key(|m| (m.created, !m.is_final(), m.migration.name.clone()));
-        found
-    }
+fn node_version(picture: &Picture) -> Option<u64> {
+    picture.node.seen().map(version)
 }
 
 /// Key of a VMI whose pod was not seen yet.
@@ -288,18 +247,20 @@ fn placeholder_key(vmi_uid: &str) -> String {
     format!("vmi:{vmi_uid}")
 }
 
-/// The VMI of this track: by UID, or by name where the UID is not known.
-pub(super) fn is_of(vmi: &VmiView, track: &Track) -> bool {
-    if track.vmi_uid.is_empty() {
-        vmi.vmi.namespace == track.vm.namespace && vmi.vmi.name == track.vm.name
-    } else {
-        vmi.vmi.uid == track.vmi_uid
+/// What a track learns from its VMI, which runs here.
+fn see_vmi(track: &mut Track, vmi: &VmiView) {
+    track.seen_here = true;
+    track.vmi_uid.clone_from(&vmi.vmi.uid);
+    track.memory = track.memory.max(vmi.memory.unwrap_or(0));
+    if vmi.mark.is_some() {
+        track.seen_mark |= track.accepted.is_some() || track.maybe_ours;
+        track.ours |= track.maybe_ours;
     }
 }
 
 /// Counts the attempts to take this VM away, and notes a success.
-fn see_migrations(track: &mut Track, migrations: &[MigrationView], old: &BTreeSet<String>) {
-    for m in migrations.iter().filter(|m| m.vm == track.vm) {
+fn count_attempts(track: &mut Track, migrations: &[&MigrationView], old: &BTreeSet<String>) {
+    for m in migrations {
         let uid = &m.migration.uid;
         // The one that brought it here is no attempt to take it away.
         if old.contains(uid) || track.made_by.as_ref() == Some(uid) {

@@ -170,7 +170,7 @@ impl Machine {
             looking_since: now,
             shutting_down: record.shutting_down,
             unconfirmed: record.shutting_down,
-            exit: record.exit,
+            exit: record.exit.filter(|_| record.phase == "cancelling"),
             cordoned: false,
             cordon_ours: record.cordon_ours,
             cordon_version: 0,

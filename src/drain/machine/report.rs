@@ -123,8 +123,12 @@ impl Machine {
     /// One row per VM: where a VM had several pods here, the one that still counts, else the newest.
     fn vm_rows(&self, now: Mono) -> Vec<VmStatus> {
         let mut rows: BTreeMap<String, (&Track, VmStatus)> = BTreeMap::new();
+        let not_begun = self.not_begun();
         for track in self.tracks.values() {
-            let row = vm_row(track, now);
+            let mut row = vm_row(track, now);
+            if row.says.is_empty() {
+                row.says.clone_from(&not_begun);
+            }
             let key = track.vm.to_string();
             let better = rows.get(&key).is_none_or(|(other, _)| {
                 (track.ended.is_none(), track.first_seen)

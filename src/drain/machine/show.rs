@@ -58,7 +58,9 @@ impl Machine {
                 reason,
                 text,
                 vm: Some(vm),
-                event: true,
+                // Every Event is a request: KubeVirt itself tells of a migration, nobody else of a
+                // guest that was shut down for us or of a VM that is stuck.
+                event: level != Level::Info || reason == "VmShutDown",
             }));
         }
     }
@@ -146,7 +148,12 @@ impl Machine {
         }
         let text = format!("{}: {}", track.vm, track.says);
         let vm = track.vmi();
-        self.tell_vm(Level::Info, "VmGone", text, vm);
+        let reason = if outcome == VmPhase::ShutDown {
+            "VmShutDown"
+        } else {
+            "VmGone"
+        };
+        self.tell_vm(Level::Info, reason, text, vm);
     }
 }
 
@@ -215,6 +222,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::VmiUnseen
         | Wait::NamespaceTerminating
         | Wait::Retry { .. }
+        | Wait::Cordon { .. }
         | Wait::PodUnseen => VmPhase::Waiting,
     }
 }

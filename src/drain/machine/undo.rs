@@ -50,7 +50,10 @@ impl Machine {
         self.keep_pending(|p| {
             matches!(
                 p,
-                Pending::Evict { dry: false, .. } | Pending::Cordon | Pending::TakeHold
+                Pending::Evict { dry: false, .. }
+                    | Pending::Cordon
+                    | Pending::Release
+                    | Pending::TakeHold
             )
         });
         // A crash from here on must go on with the cancel, not with the drain.
@@ -307,7 +310,8 @@ impl Machine {
     /// The lock is wanted back: the shutdown that it was given up for, or held for, is off.
     pub(super) fn want_hold(&mut self) {
         let released = self.drain.as_ref().is_some_and(|d| d.released);
-        if self.hold.held && !released {
+        let letting_go = self.waits_for(|p| matches!(p, Pending::Release));
+        if letting_go || (self.hold.held && !released) {
             return;
         }
         if let Some(drain) = &mut self.drain {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use vmdrain_agent::drain::time::Mono;
 use vmdrain_agent::drain::world::{
     Fresh, KubeVirtView, Malformed, MigrationPhase, MigrationState, MigrationView, ObjectRef,
-    PdbView, Picture, PodView, Sight, Strategy, VmName, VmiPhase, VmiView,
+    Picture, PodView, Sight, Strategy, VmName, VmiPhase, VmiView,
 };
 
 fn name_of(vm: &Vm) -> VmName {
@@ -46,7 +46,7 @@ impl Cluster {
             },
             vmis: self.sight(self.plan.vmis, self.vmi_views()),
             migrations: self.sight(self.plan.migrations, self.migration_views()),
-            pdbs: self.sight(self.plan.pdbs, self.pdb_views()),
+            pdbs: self.sight(self.plan.pdbs, Vec::new()),
             kubevirt: self.sight(self.plan.kubevirt, self.kubevirt()),
             malformed: self.malformed(),
         }
@@ -212,10 +212,6 @@ impl Cluster {
             created: i64::try_from(m.created / 1000).unwrap_or(0),
             deleting: m.aborted,
         }
-    }
-
-    fn pdb_views(&self) -> Vec<PdbView> {
-        Vec::new()
     }
 
     /// The truth: VMs with a guest on this node, or one that will be.

@@ -112,12 +112,11 @@ impl Plan {
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let full = rng.percent(60);
         let eye = |rng: &mut Rng| match (full, rng.below(20)) {
-            (true, 0) => Eye::Forbidden,
             (true, 1) => Eye::Flaky,
             (true, 2) => Eye::Hanging,
             (true, 3) => Eye::Missing,
-            (true, _) => Eye::Open,
-            (false, _) => Eye::Forbidden,
+            (true, 4..) => Eye::Open,
+            (true, 0) | (false, _) => Eye::Forbidden,
         };
         let calm = rng.percent(30);
         let storm_until = if calm { 0 } else { rng.between(20, 400) * S };

@@ -9,43 +9,50 @@ use vmdrain_agent::drain::phase::Phase;
 use vmdrain_agent::drain::policy::{Consent, OnForeignUncordon};
 use vmdrain_agent::drain::status::{Status, VmPhase};
 use vmdrain_agent::drain::time::Mono;
-use vmdrain_agent::drain::world::{CordonMark, ObjectRef, PodKind, Strategy};
+use vmdrain_agent::drain::world::{CordonMark, ObjectRef, Strategy, VmiView};
 
 impl Run {
     pub(super) fn check_action(&mut self, action: &Action) -> Result<(), Broken> {
-        match action {
-            Action::Evict { id, pod, dry_run } => {
-                self.check_evict(pod, *dry_run)?;
-                self.watcher.in_flight.insert(id.0, pod.uid.clone());
-                Ok(())
-            }
-            Action::Release(_) => self.check_release(),
-            _ => Ok(()),
+        if let Action::Evict { id, pod, dry_run } = action {
+            self.check_evict(pod, *dry_run)?;
+            let sent = (pod.uid.clone(), self.now());
+            self.watcher.in_flight.insert(id.0, sent);
         }
+        if let Action::Release(_) = action {
+            self.check_release()?;
+        }
+        Ok(())
     }
 
     fn check_evict(&mut self, pod: &ObjectRef, dry: bool) -> Result<(), Broken> {
         if !self.watcher.cordon_known {
             return Err(format!("{pod} is evicted before the cordon is confirmed"));
         }
-        let seen = self.watcher.pods.iter().flatten();
-        let Some(view) = seen.clone().find(|p| p.pod.uid == pod.uid) else {
-            return Err(format!("{pod} is evicted and not in the newest picture"));
+        let Some(view) = self.watcher.guest_pod(&pod.uid) else {
+            return Err(format!(
+                "{pod} is evicted and the newest picture shows no guest in it"
+            ));
         };
-        if view.kind != PodKind::Launcher || view.is_empty_of_guest() || view.pod.name != pod.name {
-            return Err(format!("{pod} is evicted and holds no guest"));
-        }
-        if self.watcher.in_flight.values().any(|uid| *uid == pod.uid) {
+        // A request whose task has died counts as lost after a minute.
+        let lost = self.now().saturating_sub(60_000);
+        let mut in_flight = self.watcher.in_flight.values();
+        if in_flight.any(|(uid, at)| *uid == pod.uid && *at > lost) {
             return Err(format!("{pod} is asked twice at the same time"));
         }
         if dry {
             return Ok(());
         }
-        let vmi_uid = view.vmi_uid.clone();
+        let (vmi_uid, vm) = (view.vmi_uid.clone(), view.vm.clone());
         let vmi = self.watcher.vmis.iter().flatten();
+        // KubeVirt passes over a mark on a VM that cannot migrate: that one is still to be evicted.
+        let marked = |v: &&VmiView| {
+            let passed_over =
+                v.live_migratable == Some(false) || v.strategy == Some(Strategy::None);
+            v.mark.is_some() && !passed_over
+        };
         if vmi
             .clone()
-            .any(|v| v.vmi.uid == vmi_uid && (v.mark.is_some() || v.node != HERE))
+            .any(|v| v.vmi.uid == vmi_uid && (marked(&v) || v.node != HERE))
         {
             return Err(format!(
                 "{pod} is evicted although its VM is marked or elsewhere"
@@ -53,7 +60,7 @@ impl Run {
         }
         let moves = self.watcher.migrations.iter().flatten();
         if vmi.clone().any(|v| v.vmi.uid == vmi_uid)
-            && moves.clone().any(|m| m.vm == view.vm && !m.is_final())
+            && moves.clone().any(|m| m.vm == vm && !m.is_final())
         {
             return Err(format!("{pod} is evicted although its VM is migrating"));
         }
@@ -158,7 +165,9 @@ impl Run {
                 return Err(format!("stuck in {}: {}", phase.name(), status.says));
             }
         }
-        if self.is_friendly() && machine.phase() != Phase::Drained {
+        // A finished drain leaves nothing to remember: after a restart the agent is idle.
+        let forgotten = self.watcher.crashes > 0 && machine.phase() == Phase::Idle;
+        if self.is_friendly() && machine.phase() != Phase::Drained && !forgotten {
             return Err(format!(
                 "nothing stood in the way, and it ended {}: {}",
                 machine.phase().name(),
@@ -172,7 +181,9 @@ impl Run {
         if self.host.held && self.watcher.crashes == 0 {
             return Err(format!("the host waited to its limit: {}", status.says));
         }
-        if self.is_friendly() && status.state != "drained" {
+        // A new process in the last moments of the host does not know that it was let go.
+        let let_go = self.watcher.crashes > 0 && !self.host.held;
+        if self.is_friendly() && status.state != "drained" && !let_go {
             return Err(format!(
                 "nothing stood in the way, and the host went down {}: {}",
                 status.state, status.says
@@ -190,6 +201,9 @@ impl Run {
         }
         if self.watcher.vanishes > 0 && !self.host.held {
             return Err("the shutdown vanished and the hold was not taken again".into());
+        }
+        if self.plan.version < (1, 7) || !self.plan.cancel_right {
+            return Ok(());
         }
         let marked = |v: &&super::cluster::Vm| {
             v.guest == Guest::Running && v.node == HERE && v.mark == Some((HERE, true))
@@ -216,7 +230,12 @@ impl Run {
         let shutdown = plan.orders.iter().any(|(at, order)| match order {
             Order::Shutdown => *at == 1000,
             Order::Trigger(t) => t.then.is_some() && !plan.logind_blocks,
-            _ => false,
+            Order::Vanish
+            | Order::Cancel { .. }
+            | Order::Restore
+            | Order::ForeignCordon
+            | Order::ForeignUncordon
+            | Order::Crash { .. } => false,
         });
         let consent = match plan.consent {
             Consent::Always => true,
@@ -239,11 +258,16 @@ fn goes(vm: &VmPlan, consent: bool, sees_moves: bool) -> bool {
         Strategy::LiveMigrate => vm.migratable,
         Strategy::LiveMigrateIfPossible => vm.migratable || free,
         Strategy::None => free,
-        Strategy::External => vm.external.is_some() && vm.migratable && vm.marked_at.is_none(),
+        // Its own controller tries once.
+        Strategy::External => {
+            let taken = vm.external.is_some() && vm.attempts.is_empty();
+            taken && vm.migratable && vm.marked_at.is_none() && vm.user_migration.is_none()
+        }
     };
     let hopeless = vm.attempts.contains(&Attempt::Unschedulable)
         || vm.pod_broken_until > 1_000_000
         || (vm.sidecar && !sees_moves)
+        || (vm.terminating.is_some() && vm.inbound.is_some())
         || vm.unmarked_at.is_some();
     moves && !hopeless
 }

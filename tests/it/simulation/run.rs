@@ -4,26 +4,23 @@ use super::cluster::{Cluster, Tick};
 use super::host::Host;
 use super::plan::{Order, Plan};
 use super::rng::Rng;
-use super::server::Effect;
 use super::watcher::Watcher;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use vmdrain_agent::drain::action::{
-    Action, EffectId, Fault, FaultClass, Input, LogindAnswer, Outcome, Token,
-};
+use vmdrain_agent::drain::action::{Action, EffectId, Input, Outcome, Token};
 use vmdrain_agent::drain::machine::Machine;
 use vmdrain_agent::drain::policy::Policy;
 use vmdrain_agent::drain::record::Record;
 use vmdrain_agent::drain::time::Mono;
 use vmdrain_agent::drain::trigger::Shutdown;
-use vmdrain_agent::drain::world::{CordonMark, Picture};
+use vmdrain_agent::drain::world::Picture;
 
 /// A rule that was broken, as a sentence.
 pub(super) type Broken = String;
 
 /// Something that will happen.
 #[derive(Debug)]
-enum Event {
+pub(super) enum Event {
     Tick(Tick),
     /// A request reaches the server; the flag: its answer is lost.
     Request(u32, Box<Action>, bool),
@@ -32,7 +29,8 @@ enum Event {
     Order(Order),
     Restart,
     Signal,
-    HostOff,
+    /// The host goes off, for the shutdown that was announced then.
+    HostOff(u64),
 }
 
 /// A run.
@@ -42,15 +40,15 @@ pub(super) struct Run {
     pub(super) cluster: Cluster,
     pub(super) host: Host,
     pub(super) watcher: Watcher,
-    rng: Rng,
-    now: u64,
+    pub(super) rng: Rng,
+    pub(super) now: u64,
     queue: BTreeMap<(u64, u64), Event>,
     serial: u64,
     pub(super) machine: Option<Machine>,
     /// Counts the agent's processes and its watches: what belongs to an old one is not delivered.
-    process: u32,
-    watch: u32,
-    watching: bool,
+    pub(super) process: u32,
+    pub(super) watch: u32,
+    pub(super) watching: bool,
     store: Option<Record>,
     token: u64,
     host_off: bool,
@@ -88,12 +86,12 @@ impl Run {
         run
     }
 
-    fn at(&mut self, when: u64, event: Event) {
+    pub(super) fn at(&mut self, when: u64, event: Event) {
         self.serial += 1;
         self.queue.insert((when.max(self.now), self.serial), event);
     }
 
-    fn note(&mut self, text: impl FnOnce() -> String) {
+    pub(super) fn note(&mut self, text: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             let now = self.now;
             trace.push(format!("{:>5}.{:03}  {}", now / 1000, now % 1000, text()));
@@ -171,9 +169,8 @@ impl Run {
             Event::Order(order) => self.order(order),
             Event::Restart => self.start_agent(),
             Event::Signal => self.signal(),
-            Event::HostOff => {
-                self.note(|| "the host is off".into());
-                self.host_off = self.host.pending;
+            Event::HostOff(since) => {
+                self.host_off = self.host.pending && self.host.since == since;
                 Ok(())
             }
         }
@@ -251,7 +248,7 @@ impl Run {
             self.host.pending = true;
             self.host.since = self.now;
             let off = if self.host.held { self.plan.limit } else { 0 };
-            self.at(self.now + off, Event::HostOff);
+            self.at(self.now + off, Event::HostOff(self.now));
         }
         self.watcher.announced();
         self.tell_shutdown()
@@ -267,9 +264,12 @@ impl Run {
     }
 
     fn input(&mut self, input: Input) -> Result<(), Broken> {
-        self.note(|| match &input {
-            Input::Picture(p) => format!("-> picture {}", picture_line(p)),
-            other => format!("-> {other:?}"),
+        self.note(|| {
+            if let Input::Picture(picture) = &input {
+                format!("-> picture {}", picture_line(picture))
+            } else {
+                format!("-> {input:?}")
+            }
         });
         if let Some(machine) = &mut self.machine {
             machine.handle(input, Mono(self.now));
@@ -293,176 +293,24 @@ impl Run {
             Action::Watch => {
                 self.watching = true;
                 self.watch += 1;
+                self.cluster.changed = true;
                 self.publish();
             }
             Action::Unwatch => self.watching = false,
             Action::Persist(record) => self.store = Some(*record),
             Action::ForgetRecord => self.store = None,
             Action::Answer(..) | Action::Tell(_) => {}
-            effect => self.send(effect),
+            Action::ReadNode(_)
+            | Action::Cordon { .. }
+            | Action::Uncordon { .. }
+            | Action::Evict { .. }
+            | Action::Confirm(_)
+            | Action::CancelEvacuation { .. }
+            | Action::DeleteMigration { .. }
+            | Action::Release(_)
+            | Action::TakeHold(_)
+            | Action::AskLogind { .. } => self.send(action),
         }
-    }
-
-    fn storm(&self) -> bool {
-        self.now < self.plan.storm_until
-    }
-
-    fn send(&mut self, effect: Action) {
-        let Some(id) = id_of(&effect) else { return };
-        let local = matches!(
-            effect,
-            Action::Release(_) | Action::TakeHold(_) | Action::AskLogind { .. }
-        );
-        let most = if self.storm() { self.plan.latency } else { 50 };
-        let arrives = self.now + 1 + self.rng.below(most);
-        let loss = if self.storm() { self.plan.loss } else { 0 };
-        let process = self.process;
-        if self.storm() && self.rng.per_mille(2) {
-            // The effect's task has panicked after the request was sent: no result ever.
-            self.at(arrives, Event::Request(u32::MAX, Box::new(effect), true));
-        } else if !local && (self.cluster.api_is_down() || self.rng.per_mille(loss)) {
-            // Never reaches the server.
-            let after = self.rng.pick(&[5, 1000, 10_000]);
-            let failure = Box::new(failure(&effect, "connection refused"));
-            self.at(self.now + after, Event::Result(process, id, failure));
-        } else {
-            let lost = !local && self.rng.per_mille(loss);
-            self.at(arrives, Event::Request(process, Box::new(effect), lost));
-        }
-    }
-
-    /// The server does what it is asked, and answers.
-    fn serve(&mut self, process: u32, action: &Action, lost: bool) -> Result<(), Broken> {
-        let Some(id) = id_of(action) else {
-            return Ok(());
-        };
-        let outcome = self.carry_out(action)?;
-        self.note(|| format!("served {action:?}: {outcome:?}"));
-        self.publish();
-        let back = self.now + 1 + self.rng.below(20);
-        let outcome = if lost {
-            failure(action, "timed out")
-        } else {
-            outcome
-        };
-        let at = if lost { self.now + 9000 } else { back };
-        if self.storm() && self.rng.percent(1) {
-            self.at(
-                at + 50,
-                Event::Result(process, id, Box::new(outcome.clone())),
-            );
-        }
-        self.at(at, Event::Result(process, id, Box::new(outcome)));
-        Ok(())
-    }
-
-    fn carry_out(&mut self, action: &Action) -> Result<Outcome, Broken> {
-        let cluster = &mut self.cluster;
-        Ok(match action {
-            Action::ReadNode(_) => Outcome::Node(Ok(cluster.node_view())),
-            Action::Cordon {
-                resource_version,
-                note,
-                ..
-            } => Outcome::Node(cluster.cordon(resource_version, note.clone())),
-            Action::Uncordon {
-                resource_version, ..
-            } => {
-                let ours = matches!(cluster.note, CordonMark::Note(_));
-                let result = cluster.uncordon(resource_version);
-                if result.is_ok() && !ours {
-                    return Err("a cordon that is not ours was undone".into());
-                }
-                Outcome::Node(result)
-            }
-            Action::Evict { pod, dry_run, .. } => {
-                let (reply, effect) = cluster.evict(pod, *dry_run);
-                self.check_effect(effect, *dry_run)?;
-                Outcome::Reply(Ok(reply))
-            }
-            Action::Confirm(_) => {
-                let fresh = cluster.fresh();
-                let left = cluster.guests_here().len();
-                self.watcher.confirmed(left == 0, self.now);
-                Outcome::Fresh(Ok(fresh))
-            }
-            Action::CancelEvacuation { vmi, .. } => {
-                let (reply, foreign) = cluster.cancel_evacuation(vmi);
-                if foreign && !self.watcher.asked_for(&vmi.uid) {
-                    return Err(format!("the mark of somebody else on {vmi} was cleared"));
-                }
-                Outcome::Reply(Ok(reply))
-            }
-            Action::DeleteMigration { migration, .. } => {
-                Outcome::Reply(Ok(cluster.delete_migration(migration)))
-            }
-            Action::Release(_) => {
-                self.host.held = false;
-                if self.host.pending {
-                    self.at(self.now + 200, Event::HostOff);
-                }
-                Outcome::Hold(Ok(self.host.view()))
-            }
-            Action::TakeHold(_) => {
-                self.host.held = true;
-                Outcome::Hold(Ok(self.host.view()))
-            }
-            Action::AskLogind { .. } if self.plan.logind_blocks => {
-                Outcome::Logind(LogindAnswer::Blocked("held by a test".into()))
-            }
-            Action::AskLogind { .. } => {
-                self.at(self.now + 100, Event::Signal);
-                Outcome::Logind(LogindAnswer::Accepted)
-            }
-            Action::Watch
-            | Action::Unwatch
-            | Action::Persist(_)
-            | Action::ForgetRecord
-            | Action::Answer(..)
-            | Action::Tell(_) => Outcome::Hold(Err("no request".into())),
-        })
-    }
-
-    fn check_effect(&mut self, effect: Effect, dry: bool) -> Result<(), Broken> {
-        match effect {
-            Effect::GuestStopped if dry => Err("a dry run stopped a guest".into()),
-            Effect::GuestStopped => self.watcher.guest_stopped(&self.plan),
-            Effect::Marked | Effect::Nothing => Ok(()),
-        }
-    }
-
-    /// Schedules what the model wants, and pictures of what has changed.
-    fn publish(&mut self) {
-        for (when, tick) in std::mem::take(&mut self.cluster.wants) {
-            self.at(when, Event::Tick(tick));
-        }
-        let down = self.cluster.api_is_down();
-        if !self.watching || down {
-            // What changes while the API server is away is seen when it is back.
-            if down && self.watching && self.cluster.changed {
-                self.at(self.now + 5000, Event::Tick(Tick::Healed));
-            }
-            return;
-        }
-        let (lag, lost) = if self.storm() {
-            (self.plan.lag, self.rng.per_mille(self.plan.loss))
-        } else {
-            (20, false)
-        };
-        let after = 1 + self.rng.below(lag);
-        let watch = self.watch;
-        if lost {
-            // This one never comes; the next relist tells all the same.
-            self.at(self.now + 20_000, Event::Tick(Tick::Healed));
-        } else {
-            let picture = Box::new(self.cluster.picture());
-            self.at(self.now + after, Event::Picture(watch, picture));
-            if self.storm() && after > 20 {
-                // Pictures overtake each other; a late one is followed by a right one.
-                self.at(self.plan.storm_until + 1, Event::Tick(Tick::Healed));
-            }
-        }
-        self.cluster.changed = false;
     }
 
     /// How many inputs there were.
@@ -506,41 +354,4 @@ fn picture_line(p: &Picture) -> String {
             .collect()
     });
     format!("pods {pods:?} vmis {vmis:?} migrations {moves:?}")
-}
-
-fn id_of(action: &Action) -> Option<EffectId> {
-    match action {
-        Action::ReadNode(id)
-        | Action::Confirm(id)
-        | Action::Release(id)
-        | Action::TakeHold(id)
-        | Action::Cordon { id, .. }
-        | Action::Uncordon { id, .. }
-        | Action::Evict { id, .. }
-        | Action::CancelEvacuation { id, .. }
-        | Action::DeleteMigration { id, .. }
-        | Action::AskLogind { id, .. } => Some(*id),
-        Action::Watch
-        | Action::Unwatch
-        | Action::Persist(_)
-        | Action::ForgetRecord
-        | Action::Answer(..)
-        | Action::Tell(_) => None,
-    }
-}
-
-fn failure(action: &Action, text: &str) -> Outcome {
-    let fault = Fault {
-        class: FaultClass::Transient,
-        text: text.into(),
-    };
-    match action {
-        Action::ReadNode(_) | Action::Cordon { .. } | Action::Uncordon { .. } => {
-            Outcome::Node(Err(fault))
-        }
-        Action::Confirm(_) => Outcome::Fresh(Err(fault)),
-        Action::Release(_) | Action::TakeHold(_) => Outcome::Hold(Err(text.into())),
-        Action::AskLogind { .. } => Outcome::Logind(LogindAnswer::Failed(text.into())),
-        _ => Outcome::Reply(Err(fault)),
-    }
 }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmdrain_agent::drain::action::Outcome;
 use vmdrain_agent::drain::answer::{Answer, judge};
 use vmdrain_agent::drain::policy::Consent;
-use vmdrain_agent::drain::world::{Fresh, MigrationView, NodeView, Picture, PodView, VmiView};
+use vmdrain_agent::drain::world::{
+    Fresh, MigrationView, NodeView, Picture, PodKind, PodView, VmiView,
+};
 
 /// Wake-ups of one minute without end: more than this is a busy loop.
 const WAKES_A_MINUTE: u32 = 400;
@@ -16,10 +18,11 @@ pub(super) struct Watcher {
     pub(super) cordon_known: bool,
     node_version: u64,
     pub(super) pods: Option<Vec<PodView>>,
+    fresh_pods: Option<Vec<PodView>>,
     pub(super) vmis: Option<Vec<VmiView>>,
     pub(super) migrations: Option<Vec<MigrationView>>,
     /// Pods with an eviction on the wire.
-    pub(super) in_flight: BTreeMap<u64, String>,
+    pub(super) in_flight: BTreeMap<u64, (String, u64)>,
     /// VMIs that a real eviction was sent for.
     asked: BTreeSet<String>,
     /// Real evictions per pod: count, and the first.
@@ -90,14 +93,16 @@ impl Watcher {
         }
     }
 
+    /// A fresh list may be older than a picture that came before it: both count.
     fn fresh(&mut self, fresh: &Fresh) {
-        self.pods = Some(fresh.pods.clone());
-        if fresh.vmis.is_some() {
-            self.vmis.clone_from(&fresh.vmis);
-        }
-        if fresh.migrations.is_some() {
-            self.migrations.clone_from(&fresh.migrations);
-        }
+        self.fresh_pods = Some(fresh.pods.clone());
+    }
+
+    /// The pod as one of the two newest views shows it with a guest.
+    pub(super) fn guest_pod(&self, uid: &str) -> Option<&PodView> {
+        let pods = self.pods.iter().chain(&self.fresh_pods).flatten();
+        pods.filter(|p| p.pod.uid == uid)
+            .find(|p| p.kind == PodKind::Launcher && !p.is_empty_of_guest())
     }
 
     pub(super) fn crashed(&mut self) {

@@ -1,12 +1,13 @@
-//! `clustersim`: the simulated cluster for people. Plays scenarios.
+//! `clustersim`: the simulated cluster for people. Plays scenarios, serves a cluster, shows the agent at work.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use testkit::scenario::Scenario;
-use testkit::scenario::run::{Options, Verdict, on_model};
+use testkit::scenario::run::many::{self, interrupted, play_all};
+use testkit::scenario::run::{Options, Shipped, Verdict};
 
 /// A simulated Kubernetes cluster with KubeVirt, for vmdrain-agent.
 #[derive(Debug, Parser)]
@@ -23,6 +24,41 @@ enum Command {
     /// Compares the agent with the real kubectl on simulated clusters. Exit code 0: everything was measured (also what missed its
     /// target), 1: something could not be.
     Bench(BenchArguments),
+    /// Serves a simulated cluster over HTTPS on loopback, for kubectl and others, until Ctrl-C.
+    Serve(ServeArguments),
+    /// Shows the agent at work: a host with eight VMs is powered off. Needs dbus-daemon, no root and no cluster.
+    Demo(DemoArguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct ServeArguments {
+    /// A scenario whose cluster is served; its timeline is not played. Without one: n1, n2 and n3 with ten VMs on n1.
+    file: Option<PathBuf>,
+    /// Where kubeconfigs and certificates are written; by default a folder that is removed at the end.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The port on 127.0.0.1; 0 takes a free one.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// How many simulated seconds pass in a real one.
+    #[arg(long, default_value_t = 1.0)]
+    speed: f64,
+    /// Seed of everything that is random in the simulated cluster.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Gives the host's node the ids of this machine, so that an agent here takes it for its own.
+    #[arg(long)]
+    this_machine: bool,
+    /// Writes all requests to this file at the end, as JSON.
+    #[arg(long)]
+    requests: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct DemoArguments {
+    /// The agent's binary; by default the one beside this program.
+    #[arg(long)]
+    agent: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -52,6 +88,18 @@ struct ScenarioArguments {
     /// Scenario files.
     #[arg(required = true)]
     files: Vec<PathBuf>,
+    /// With what the stories are played.
+    #[arg(long, value_enum, default_value_t)]
+    against: Front,
+    /// The binary to play with; by default the one beside this program.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// How many seconds of a story pass in a real one (front `binary`).
+    #[arg(long, default_value_t = 20.0)]
+    speed: f64,
+    /// How many stories are played at a time.
+    #[arg(short, long, default_value_t = 1)]
+    jobs: usize,
     /// Prints the whole timeline of each story.
     #[arg(long)]
     trace: bool,
@@ -61,6 +109,17 @@ struct ScenarioArguments {
     /// Seed of everything that is random in the simulated cluster.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Front {
+    /// The agent's own code in this process, on a paused clock: the same result on every run.
+    #[default]
+    Model,
+    /// The shipped binary over HTTPS and a private bus with a stand-in logind.
+    Binary,
+    /// A real control plane.
+    ControlPlane,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -76,6 +135,8 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Scenario(arguments) => scenarios(&arguments),
         Command::Bench(arguments) => bench(&arguments),
+        Command::Serve(arguments) => ended(serve(arguments)),
+        Command::Demo(arguments) => ended(demo(&arguments)),
     }
 }
 
@@ -98,15 +159,92 @@ fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
         seed: arguments.seed,
         trace: arguments.trace,
     };
-    let mut verdicts = Vec::new();
-    for story in &stories {
-        let verdict = on_model(story, &options);
+    let front = match front(arguments) {
+        Ok(front) => front,
+        Err(why) => return ended(Err(why)),
+    };
+    let verdicts = play_all(&stories, &front, &options, arguments.jobs, |verdict| {
         if matches!(arguments.output, Format::Text) {
             say(&verdict.text());
         }
-        verdicts.push(verdict);
-    }
+    });
     summary(&verdicts, arguments.output)
+}
+
+fn front(arguments: &ScenarioArguments) -> anyhow::Result<many::Front> {
+    match arguments.against {
+        Front::Model => Ok(many::Front::Model),
+        Front::Binary => Ok(many::Front::Binary(Shipped {
+            binary: agent(arguments.binary.as_deref())?,
+            speed: arguments.speed,
+        })),
+        Front::ControlPlane => anyhow::bail!("not yet: stories on a real control plane"),
+    }
+}
+
+/// The binary beside this program, unless another is named.
+fn agent(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let beside = || {
+        Some(
+            std::env::current_exe()
+                .ok()?
+                .parent()?
+                .join("vmdrain-agent"),
+        )
+    };
+    let binary = named
+        .map(Path::to_owned)
+        .or_else(beside)
+        .unwrap_or_default();
+    anyhow::ensure!(
+        binary.is_file(),
+        "there is no {}: build it (`cargo build --bins`), or name it",
+        binary.display()
+    );
+    Ok(binary)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?)
+}
+
+fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        complain(&format!("{error:#}"));
+        ExitCode::from(2)
+    })
+}
+
+fn serve(arguments: ServeArguments) -> anyhow::Result<ExitCode> {
+    const USUAL: &str = "name = \"served\"\n[[node]]\nname = \"n2\"\n[[node]]\nname = \"n3\"\n[[vm]]\nname = \"vm\"\ncount = 10\n";
+    let scenario = match &arguments.file {
+        Some(file) => Scenario::load(file)?,
+        None => Scenario::parse(Path::new("served"), USUAL)?,
+    };
+    let temporary = tempfile::Builder::new().prefix("clustersim").tempdir()?;
+    let options = testkit::serve::Options {
+        dir: arguments.dir.unwrap_or_else(|| temporary.path().to_owned()),
+        port: arguments.port,
+        speed: arguments.speed,
+        seed: arguments.seed,
+        this_machine: arguments.this_machine,
+        requests: arguments.requests,
+    };
+    runtime()?.block_on(testkit::serve::serve(&scenario, &options, interrupted()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Everything that the demonstration starts ends with it, also on Ctrl-C.
+fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
+    let agent = agent(arguments.agent.as_deref())?;
+    runtime()?.block_on(async {
+        tokio::select! {
+            shown = testkit::demo::show(&agent) => Ok(if shown? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+            () = interrupted() => Ok(ExitCode::from(130)),
+        }
+    })
 }
 
 fn summary(verdicts: &[Verdict], format: Format) -> ExitCode {

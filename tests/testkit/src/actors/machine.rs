@@ -1,13 +1,14 @@
 //! What physically is on a host: which launcher processes run, and with which guests?
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 /// A guest, as the launcher process that holds it knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Guest {
     /// The launcher runs and has no guest (yet): a fresh pod, or the target of a migration.
     Empty,
@@ -46,11 +47,27 @@ pub struct Launcher {
     pub ends: Option<(Duration, i32)>,
     /// The guest's own grace period.
     pub grace: Duration,
+    /// It has been prepared for an incoming guest.
+    pub receiving: bool,
     /// Its guest moved away and a sidecar keeps the pod alive.
     pub lingers: bool,
 }
 
 impl Launcher {
+    /// Changes whenever anything that can change does.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        (
+            &self.guest,
+            self.terminated,
+            self.ends,
+            self.receiving,
+            self.lingers,
+        )
+            .hash(&mut hash);
+        hash.finish()
+    }
+
     /// Whether a guest would lose its memory if this process were killed now.
     pub fn holds_guest(&self) -> bool {
         matches!(self.guest, Guest::Running | Guest::ShuttingDown { .. })
@@ -88,9 +105,9 @@ impl Shared {
     /// Works on the machine; rings when it was changed.
     pub fn with<T>(&self, work: impl FnOnce(&mut Machine) -> T) -> T {
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = machine.clone();
+        let before = machine.fingerprint();
         let result = work(&mut machine);
-        let same = *machine == before;
+        let same = machine.fingerprint() == before;
         drop(machine);
         if !same {
             self.bell.send_modify(|count| *count += 1);
@@ -105,6 +122,29 @@ impl Shared {
 }
 
 impl Machine {
+    /// Changes whenever anything on the machine does.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        (self.adopted, self.plugins, self.launchers.len()).hash(&mut hash);
+        for (pod, launcher) in &self.launchers {
+            (pod, launcher.fingerprint()).hash(&mut hash);
+        }
+        hash.finish()
+    }
+
+    /// Changes whenever a launcher of this VMI does.
+    pub fn fingerprint_of_vmi(&self, vmi_uid: &str) -> u64 {
+        let mut hash = DefaultHasher::new();
+        for (pod, launcher) in self
+            .launchers
+            .iter()
+            .filter(|(_, one)| one.vmi_uid == vmi_uid)
+        {
+            (pod, launcher.fingerprint()).hash(&mut hash);
+        }
+        hash.finish()
+    }
+
     /// The launcher of a pod by name.
     pub fn of_pod(&mut self, namespace: &str, pod: &str) -> Option<&mut Launcher> {
         self.launchers

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::feed::Objects;
 use super::handler::{Effect, Handler, Write};
 use super::knobs::{Outcome, attempt_of, gibibytes, transfer_time};
 use super::machine::{Guest, Machine};
@@ -131,7 +132,11 @@ impl Handler {
             Outcome::Fail(reason) if self.copied_for(vmi, time.min(limit)) => Some((reason, false)),
             Outcome::Stuck if self.copied_for(vmi, limit) => aborted(),
             _ if time > limit && self.copied_for(vmi, limit) => aborted(),
-            _ => None,
+            Outcome::Ok
+            | Outcome::Fail(_)
+            | Outcome::Stuck
+            | Outcome::Unschedulable(_)
+            | Outcome::Pending => None,
         }
     }
 
@@ -169,7 +174,8 @@ impl Handler {
                 .timers
                 .due(&format!("prepare/{vmim}"), self.pace.prepare)
             {
-                self.prepare(write);
+                launcher.receiving = true;
+                Self::prepare(write);
             }
             return;
         }
@@ -197,11 +203,31 @@ impl Handler {
         }
     }
 
+    /// Targets that were prepared and whose migration is over without them, unnoticed by this handler, end by themselves.
+    pub(super) fn drop_targets(&self, machine: &mut Machine, coming: &Objects) {
+        let at = self.timers.now() + self.pace.give_up;
+        for launcher in machine
+            .launchers
+            .values_mut()
+            .filter(|one| one.receiving && one.guest == Guest::Empty && one.ends.is_none())
+        {
+            let awaited = coming
+                .get(&(launcher.namespace.clone(), launcher.vmi.clone()))
+                .is_some_and(|vmi| {
+                    uid(vmi) == launcher.vmi_uid
+                        && text(vmi, "status.migrationState.targetPod") == launcher.pod
+                });
+            if !awaited {
+                launcher.ends = Some((at, 1));
+            }
+        }
+    }
+
     fn copied_for_detection(&mut self, vmim: &str) -> bool {
         self.timers.due(&format!("detect/{vmim}"), self.pace.detect)
     }
 
-    fn prepare(&self, write: &mut Write) {
+    fn prepare(write: &mut Write) {
         let state = &mut write.vmi["status"]["migrationState"];
         state["targetNodeAddress"] = json!("10.0.0.1");
         state["targetDirectMigrationNodePorts"] = json!({"49152": 0});

@@ -112,7 +112,9 @@ fn one(pod: &Value, type_: &str, good: bool, reason: Option<&str>, now: &str) ->
     match reason {
         Some(reason) => condition["reason"] = json!(reason),
         // A strategic merge keeps an old reason unless it is taken away.
-        None if self::condition(pod, type_).is_some_and(|old| !text(old, "reason").is_empty()) => condition["reason"] = Value::Null,
+        None if self::condition(pod, type_).is_some_and(|old| !text(old, "reason").is_empty()) => {
+            condition["reason"] = Value::Null;
+        }
         None => {}
     }
     condition

@@ -54,6 +54,7 @@ impl Host for ModelHost {
     }
 
     fn status_line(&self, text: &str) {
-        self.with(|state, _| text.clone_into(&mut state.status_line));
+        // Nobody waits for this line, so nobody is woken.
+        text.clone_into(&mut self.lock().status_line);
     }
 }

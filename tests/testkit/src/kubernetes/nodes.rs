@@ -44,19 +44,19 @@ impl NodeLifecycle {
         let silent =
             Duration::try_from(store.clock().now().duration_since(renewed)).unwrap_or_default();
         if silent < self.unknown {
-            queue.after(key.clone(), self.unknown - silent);
+            queue.after(key.clone(), self.unknown.saturating_sub(silent));
             return;
         }
         let Some(node) = store.get_shared(kind::NODES, "", &key.name) else {
             return;
         };
         if condition(&node, "Ready").is_some_and(|ready| ready["status"] != "Unknown") {
-            self.lose(store, &node);
+            Self::lose(store, &node);
             queue.after(key.as_(EVICT), self.eviction);
         }
     }
 
-    fn lose(&self, store: &Store, node: &Value) {
+    fn lose(store: &Store, node: &Value) {
         let now = store.stamp();
         store.update(kind::NODES, "", name(node), |node| {
             set_condition(
@@ -82,7 +82,7 @@ impl NodeLifecycle {
         );
         for pod in pods_on(store, name(node)).iter().filter(|pod| !ended(pod)) {
             store.update(kind::PODS, namespace(pod), name(pod), |pod| {
-                set_condition(pod, "Ready", "False", "NodeNotReady", "", &now)
+                set_condition(pod, "Ready", "False", "NodeNotReady", "", &now);
             });
         }
     }
@@ -146,7 +146,7 @@ fn sync_taints(store: &Store, node: &Value) {
             push(&mut node["spec"]["taints"], json!({"key": names::UNSCHEDULABLE_TAINT, "effect": "NoSchedule", "timeAdded": now}));
         }
         let Some(taints) = node["spec"]["taints"].as_array_mut() else { return };
-        taints.retain(|taint| !(taint["key"] == names::UNSCHEDULABLE_TAINT && !cordoned) && !(taint["key"] == UNREACHABLE && reachable));
+        taints.retain(|taint| (cordoned || taint["key"] != names::UNSCHEDULABLE_TAINT) && (!reachable || taint["key"] != UNREACHABLE));
         if taints.is_empty() {
             crate::kubevirt::fields::remove(&mut node["spec"], "taints");
         }
@@ -162,7 +162,7 @@ impl Controller for NodeLifecycle {
         let _ = store;
         match change.resource.as_str() {
             kind::NODES if change.kind == ChangeKind::Deleted => {
-                queue.after(Key::of(EVICT, &change.object), self.unknown)
+                queue.after(Key::of(EVICT, &change.object), self.unknown);
             }
             kind::NODES => {
                 let same = change.previous.as_ref().is_some_and(|old| {
@@ -174,7 +174,7 @@ impl Controller for NodeLifecycle {
                 }
             }
             kind::LEASES if namespace(&change.object) == "kube-node-lease" => {
-                queue.after(Key::new(LEASE, "", name(&change.object)), self.unknown)
+                queue.after(Key::new(LEASE, "", name(&change.object)), self.unknown);
             }
             _ => {}
         }

@@ -46,7 +46,7 @@ impl Scheduler {
                 used.get(name(node)).copied().unwrap_or_default(),
             ) {
                 Ok(free) if best.as_ref().is_none_or(|(most, _)| free > *most) => {
-                    best = Some((free, node.clone()))
+                    best = Some((free, node.clone()));
                 }
                 Ok(_) => {}
                 Err(why) => *reasons.entry(why).or_default() += 1,
@@ -70,7 +70,7 @@ fn bind(store: &Store, pod: &Value, node: &str) {
 fn refuse(store: &Store, pod: &Value, message: &str) {
     let now = store.stamp();
     store.update(kind::PODS, namespace(pod), name(pod), |pod| {
-        set_condition(pod, "PodScheduled", "False", "Unschedulable", message, &now)
+        set_condition(pod, "PodScheduled", "False", "Unschedulable", message, &now);
     });
     store.record_event(pod, "Warning", "FailedScheduling", message);
 }
@@ -201,7 +201,7 @@ impl Controller for Scheduler {
         let object = &change.object;
         match change.resource.as_str() {
             kind::PODS if is_waiting(object) && change.kind == ChangeKind::Added => {
-                queue.soon(Key::of(POD, object))
+                queue.soon(Key::of(POD, object));
             }
             // Room may have become free.
             kind::PODS if change.kind == ChangeKind::Deleted || ended(object) => wake(store, queue),

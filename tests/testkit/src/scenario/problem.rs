@@ -36,11 +36,7 @@ impl Source<'_> {
     /// The line of a byte position, counted from 1.
     pub(super) fn line(&self, position: usize) -> usize {
         let end = position.min(self.text.len());
-        self.text.as_bytes()[..end]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count()
-            + 1
+        self.text[..end].matches('\n').count() + 1
     }
 
     /// A problem at a place of the text.
@@ -58,7 +54,7 @@ impl Source<'_> {
     }
 
     /// What the TOML reader said; `whole` is the place to blame when it named none.
-    pub(super) fn from_toml(&self, error: &toml::de::Error, whole: &Range<usize>) -> Problem {
+    pub(super) fn toml_problem(&self, error: &toml::de::Error, whole: &Range<usize>) -> Problem {
         let span = error.span().unwrap_or_else(|| whole.clone());
         self.problem(&span, error.message())
     }

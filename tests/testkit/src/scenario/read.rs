@@ -44,7 +44,7 @@ const TABLES: &str = "name, about, issue, allow, kubevirt, host, agent, node, vm
 /// Reads a whole file.
 pub(super) fn read(source: Source<'_>) -> Result<Draft, Problem> {
     let document = DeTable::parse(source.text)
-        .map_err(|error| source.from_toml(&error, &(0..0)))?
+        .map_err(|error| source.toml_problem(&error, &(0..0)))?
         .into_inner();
     let mut reader = Reader { source, document };
     let draft = Draft {
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         let line = self.source.line(place.start);
         T::deserialize(ValueDeserializer::from(value))
             .map(|what| Placed { line, what })
-            .map_err(|error| self.source.from_toml(&error, place))
+            .map_err(|error| self.source.toml_problem(&error, place))
     }
 
     fn one<T: DeserializeOwned>(&mut self, key: &str) -> Result<Option<Placed<T>>, Problem> {
@@ -113,17 +113,18 @@ impl<'a> Reader<'a> {
         let Some((key, value)) = self.document.remove_entry(key) else {
             return Ok(Vec::new());
         };
-        match value.into_inner() {
-            DeValue::Array(list) => Ok(list.into_iter().collect()),
-            other => Err(self.source.problem(
-                &key.span(),
-                format!(
-                    "`{0}` is a list of tables, written [[{0}]], not {1}",
-                    key.get_ref(),
-                    other.type_str()
-                ),
-            )),
+        let value = value.into_inner();
+        if let DeValue::Array(list) = value {
+            return Ok(list.into_iter().collect());
         }
+        Err(self.source.problem(
+            &key.span(),
+            format!(
+                "`{0}` is a list of tables, written [[{0}]], not {1}",
+                key.get_ref(),
+                value.type_str()
+            ),
+        ))
     }
 
     fn many<T: DeserializeOwned>(&mut self, key: &str) -> Result<Vec<Placed<T>>, Problem> {
@@ -169,7 +170,7 @@ impl<'a> Reader<'a> {
                 what,
             }),
             Some((known, Err(error))) => {
-                let mut problem = self.source.from_toml(&error, &place);
+                let mut problem = self.source.toml_problem(&error, &place);
                 problem.text = format!("{known}: {}", problem.text);
                 Err(problem)
             }
@@ -230,9 +231,11 @@ fn one_line(value: &DeValue<'_>) -> String {
             let mut pairs: Vec<(usize, String)> = table
                 .iter()
                 .map(|(key, value)| {
-                    let inner = match value.get_ref() {
-                        nested @ DeValue::Table(_) => format!("{{ {} }}", one_line(nested)),
-                        plain => one_line(plain),
+                    let value = value.get_ref();
+                    let inner = if value.is_table() {
+                        format!("{{ {} }}", one_line(value))
+                    } else {
+                        one_line(value)
                     };
                     let name: &Cow<'_, str> = key.get_ref();
                     (key.span().start, format!("{name} = {inner}"))

@@ -112,6 +112,7 @@ json = { "drain.exit" = 0 }
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn refusals_name_the_line() {
     let after = |lines: &str| refusal(&format!("{SMALLEST}{lines}"));
     let cases = [
@@ -178,6 +179,14 @@ fn refusals_name_the_line() {
         (
             after("[[at]]\ndo = \"vm.stop\"\nvm = \"web\"\n"),
             "story.toml:7: there is no vm `web` at that time",
+        ),
+        (
+            after("[agent]\ndrain.speed = 3\n"),
+            "story.toml:6: [agent]: unknown field `speed`",
+        ),
+        (
+            after("[[at]]\ndo = \"api.hang\"\nresource = \"cats\"\n"),
+            "story.toml:7: api.hang: the API server has no `cats`",
         ),
         (
             after("[[expect]]\nweather = \"fine\"\n"),

@@ -166,19 +166,14 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// A duration as it would be written in a scenario: `1h30m`, `1.250s`.
 pub fn show(span: Duration) -> String {
     let (seconds, millis) = (span.as_secs(), span.subsec_millis());
-    let mut text = String::new();
-    if seconds >= 3600 {
-        text += &format!("{}h", seconds / 3600);
-    }
-    if seconds % 3600 >= 60 {
-        text += &format!("{}m", seconds % 3600 / 60);
-    }
-    if millis > 0 {
-        text += &format!("{}.{millis:03}s", seconds % 60);
-    } else if seconds % 60 > 0 || seconds == 0 {
-        text += &format!("{}s", seconds % 60);
-    }
-    text
+    let hours = (seconds >= 3600).then(|| format!("{}h", seconds / 3600));
+    let minutes = (seconds % 3600 >= 60).then(|| format!("{}m", seconds % 3600 / 60));
+    let rest = match (seconds % 60, millis) {
+        (0, 0) if seconds > 0 => None,
+        (whole, 0) => Some(format!("{whole}s")),
+        (whole, millis) => Some(format!("{whole}.{millis:03}s")),
+    };
+    [hours, minutes, rest].into_iter().flatten().collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What must KubeVirt never do, whatever the story (kubevirt-semantics 11.11, I1–I5)?
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 use crate::api::{Change, ChangeKind, Store};
 use crate::kubevirt::VirtApi;
-use crate::kubevirt::controller::{is_running, pods_of, strategy};
+use crate::kubevirt::controller::{pods_of, running, strategy};
 use crate::kubevirt::fields::{
     condition, deleting, ended, has, is_launcher, label, name, namespace, owner, phase, text, uid,
     well_formed,
@@ -81,11 +82,7 @@ impl Recorder {
     /// I1: never more running migrations than the cluster and a node may have.
     fn slots(&self, store: &Store) -> Vec<(&'static str, String)> {
         let settings = self.virt_api.settings();
-        let running: Vec<_> = store
-            .list_shared(kind::VMIMS)
-            .into_iter()
-            .filter(|vmim| !ended(vmim) && is_running(store, vmim))
-            .collect();
+        let running = running(store);
         let mut broken = Vec::new();
         if running.len() > settings.per_cluster {
             broken.push((
@@ -93,32 +90,20 @@ impl Recorder {
                 format!("{} migrations run in the cluster", running.len()),
             ));
         }
-        let nodes: Vec<String> = running
-            .iter()
-            .filter_map(|vmim| {
-                store.get_shared(kind::VMIS, namespace(vmim), text(vmim, "spec.vmiName"))
-            })
-            .map(|vmi| text(&vmi, "status.nodeName").to_owned())
-            .collect();
-        // A migration whose VM has arrived counts at its new node only for KubeVirt itself, not as one that leaves it.
-        let leaving = |node: &String| {
-            running
-                .iter()
-                .filter(|vmim| {
-                    let vmi =
-                        store.get_shared(kind::VMIS, namespace(vmim), text(vmim, "spec.vmiName"));
-                    vmi.is_some_and(|vmi| {
-                        text(&vmi, "status.nodeName") == node && !arrived(&vmi, uid(vmim))
-                    })
-                })
-                .count()
-        };
-        for node in &nodes {
-            if leaving(node) > settings.per_node {
-                broken.push(("I1", format!("{} migrations leave {node}", leaving(node))));
+        // A migration whose VM has arrived has left its node; only KubeVirt's own count still holds the slot.
+        let mut leaving: BTreeMap<String, usize> = BTreeMap::new();
+        for vmim in &running {
+            let vmi = store.get_shared(kind::VMIS, namespace(vmim), text(vmim, "spec.vmiName"));
+            if let Some(vmi) = vmi.filter(|vmi| !arrived(vmi, uid(vmim))) {
+                *leaving
+                    .entry(text(&vmi, "status.nodeName").to_owned())
+                    .or_default() += 1;
             }
         }
-        broken.dedup();
+        let over = leaving
+            .into_iter()
+            .filter(|(_, count)| *count > settings.per_node);
+        broken.extend(over.map(|(node, count)| ("I1", format!("{count} migrations leave {node}"))));
         broken
     }
 

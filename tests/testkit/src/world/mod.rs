@@ -1,7 +1,7 @@
 //! The whole simulated cluster as one thing: what is in it, how does it start, and what can be done to it?
 //!
 //! - [`spec`]: what is there at the beginning. [`objects`]: the objects that stand for it.
-//! - [`World`]: everything running, with its switches ([`switches`]).
+//! - [`World`]: everything running, with its switches (`switches`).
 //! - [`invariants`]: what must never happen, whatever the story.
 
 pub mod cluster;
@@ -25,7 +25,7 @@ use crate::kubernetes::{self, engine};
 use crate::kubevirt::{self, VirtApi};
 pub use cluster::Cluster;
 use invariants::{Recorder, Violation};
-pub use spec::{AttachmentSpec, Inventory, NodeSpec, PdbSpec, PodSpec, VmOwner, VmSpec};
+pub use spec::{AttachmentSpec, Inventory, NodeSpec, Pairs, PdbSpec, PodSpec, VmOwner, VmSpec};
 
 /// Reaction time of Kubernetes' own controllers.
 const KUBERNETES_REACTS: (Duration, Duration) =

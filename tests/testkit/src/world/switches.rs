@@ -47,7 +47,7 @@ impl World {
     pub fn node_boot(&self, node: &str, boot_id: &str) {
         self.fabric.change(node, |host| {
             host.on = true;
-            host.boot_id = boot_id.to_owned();
+            boot_id.clone_into(&mut host.boot_id);
         });
         let until = self.store.clock().elapsed() + self.pace.boot.0;
         self.virt_handler_down(node, Some(until));

@@ -138,19 +138,18 @@ impl Controller for Budgets {
         key: &Key,
         _queue: &mut Queue,
     ) -> Result<(), Unavailable> {
-        match store.get_shared(kind::VMIS, &key.namespace, &key.name) {
-            Some(vmi) => self.step(store, &vmi),
-            None => {
-                let mut left = store.list_shared(kind::PDBS);
-                left.retain(|pdb| {
-                    namespace(pdb) == key.namespace
-                        && owner(pdb).is_some_and(|(kind, vmi, _)| {
-                            kind == "VirtualMachineInstance" && vmi == key.name
-                        })
-                });
-                for pdb in left {
-                    store.delete(kind::PDBS, namespace(&pdb), name(&pdb));
-                }
+        if let Some(vmi) = store.get_shared(kind::VMIS, &key.namespace, &key.name) {
+            self.step(store, &vmi);
+        } else {
+            let mut left = store.list_shared(kind::PDBS);
+            left.retain(|pdb| {
+                namespace(pdb) == key.namespace
+                    && owner(pdb).is_some_and(|(kind, vmi, _)| {
+                        kind == "VirtualMachineInstance" && vmi == key.name
+                    })
+            });
+            for pdb in left {
+                store.delete(kind::PDBS, namespace(&pdb), name(&pdb));
             }
         }
         Ok(())

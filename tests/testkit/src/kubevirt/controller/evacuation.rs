@@ -3,16 +3,16 @@
 //! Without the priority queue a pass over a node creates no more VMIMs than there are free slots, but a VMIM that is Pending without
 //! a target pod does not count: VMs marked in the same instant all get one within a second. With the queue all are created at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{is_running, migrations_of, pods_of, strategy};
+use super::{running, strategy};
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
 use crate::kubevirt::fields::{
-    annotation, deleting, ended, is_migrating, is_true, name, namespace, text, uid,
+    annotation, deleting, ended, is_migrating, is_true, name, namespace, owner, text, uid,
 };
 use crate::kubevirt::names::{self, kind};
 use crate::kubevirt::virt_api::{VirtApi, writes};
@@ -62,19 +62,7 @@ impl Evacuation {
         let (able, unable): (Vec<_>, Vec<_>) = wanted
             .into_iter()
             .partition(|vmi| is_true(vmi, "LiveMigratable"));
-        let mut candidates: Vec<_> = able
-            .into_iter()
-            .filter(|vmi| self.is_free(store, vmi))
-            .collect();
-        let crowded = candidates
-            .iter()
-            .filter(|vmi| live_pods(store, vmi) > 1)
-            .count();
-        if crowded > 0 {
-            queue.after(key.clone(), self.api.settings().timings.evacuation_look);
-        }
-        candidates.retain(|vmi| live_pods(store, vmi) <= 1);
-        if candidates.is_empty() && unable.is_empty() {
+        if able.is_empty() && unable.is_empty() {
             return;
         }
         let free = if self.api.settings().has_priority_queue() {
@@ -85,6 +73,12 @@ impl Evacuation {
         if free == 0 {
             queue.after(key.clone(), self.api.settings().timings.evacuation_look);
             return;
+        }
+        let mut candidates = self.without_migration(store, able);
+        let alive = candidates.len();
+        only_one_pod(store, &mut candidates);
+        if candidates.len() < alive {
+            queue.after(key.clone(), self.api.settings().timings.evacuation_look);
         }
         queue.shuffle(&mut candidates);
         let chosen = candidates.len().min(free);
@@ -109,22 +103,26 @@ impl Evacuation {
         })
     }
 
-    /// No unfinished VMIM, and none on its way.
-    fn is_free(&self, store: &Store, vmi: &Value) -> bool {
-        let own = (namespace(vmi).to_owned(), name(vmi).to_owned());
-        !self.creating.contains(&own)
-            && migrations_of(store, namespace(vmi), name(vmi))
-                .iter()
-                .all(|vmim| ended(vmim))
+    /// Those that have no unfinished VMIM, and none on its way.
+    fn without_migration(&self, store: &Store, vmis: Vec<Arc<Value>>) -> Vec<Arc<Value>> {
+        let vmims = store.list_shared(kind::VMIMS);
+        let busy: BTreeSet<(&str, &str)> = vmims
+            .iter()
+            .filter(|vmim| !ended(vmim))
+            .map(|vmim| (namespace(vmim), text(vmim, "spec.vmiName")))
+            .collect();
+        let is_free = |vmi: &Arc<Value>| {
+            !busy.contains(&(namespace(vmi), name(vmi)))
+                && !self
+                    .creating
+                    .contains(&(namespace(vmi).to_owned(), name(vmi).to_owned()))
+        };
+        vmis.into_iter().filter(is_free).collect()
     }
 
     fn free_slots(&self, store: &Store, on_node: &[Arc<Value>]) -> usize {
         let settings = self.api.settings();
-        let running: Vec<_> = store
-            .list_shared(kind::VMIMS)
-            .into_iter()
-            .filter(|vmim| !ended(vmim) && is_running(store, vmim))
-            .collect();
+        let running = running(store);
         let here = running
             .iter()
             .filter(|vmim| {
@@ -209,11 +207,16 @@ impl Evacuation {
     }
 }
 
-fn live_pods(store: &Store, vmi: &Value) -> usize {
-    pods_of(store, namespace(vmi), uid(vmi))
-        .iter()
-        .filter(|pod| !ended(pod))
-        .count()
+/// Drops VMIs with more than one live pod.
+fn only_one_pod(store: &Store, vmis: &mut Vec<Arc<Value>>) {
+    let pods = store.list_shared(kind::PODS);
+    let mut live: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| !ended(pod)) {
+        if let Some((_, _, owner)) = owner(pod) {
+            *live.entry(owner).or_default() += 1;
+        }
+    }
+    vmis.retain(|vmi| live.get(uid(vmi)).copied().unwrap_or_default() <= 1);
 }
 
 impl Controller for Evacuation {

@@ -48,7 +48,10 @@ impl Instances {
             "Pending" => {
                 return self.update(store, vmi, |vmi, now| set_phase(vmi, "Scheduling", now));
             }
-            "Succeeded" | "Failed" => return self.settle_final(store, &pods),
+            "Succeeded" | "Failed" => {
+                settle_final(store, &pods);
+                return Ok(());
+            }
             _ => {}
         }
         match active {
@@ -67,7 +70,7 @@ impl Instances {
         self.api.check()?;
         let now = store.stamp();
         store.update(kind::VMIS, namespace(vmi), name(vmi), |vmi| {
-            change(vmi, &now)
+            change(vmi, &now);
         });
         Ok(())
     }
@@ -85,20 +88,6 @@ impl Instances {
             );
             set_phase(vmi, "Failed", now);
         })
-    }
-
-    /// Pods of a final VMI that nobody has deleted yet and that have not ended go with it.
-    fn settle_final(&self, store: &Store, pods: &[Arc<Value>]) -> Result<(), Unavailable> {
-        let _ = self;
-        for pod in pods.iter().filter(|pod| {
-            !ended(pod)
-                && !deleting(pod)
-                && label(pod, names::MIGRATION_JOB_UID).is_empty()
-                && text(pod, "spec.nodeName").is_empty()
-        }) {
-            store.delete(kind::PODS, namespace(pod), name(pod));
-        }
-        Ok(())
     }
 
     /// A VMI that is being deleted takes its pods with it and goes last.
@@ -121,7 +110,7 @@ impl Instances {
             return self.update(store, vmi, |vmi, now| set_phase(vmi, "Failed", now));
         }
         self.update(store, vmi, |vmi, _| {
-            vmi["metadata"]["finalizers"] = json!([])
+            vmi["metadata"]["finalizers"] = json!([]);
         })
     }
 
@@ -150,7 +139,7 @@ impl Instances {
         let arrived = !label(pod, names::MIGRATION_JOB_UID).is_empty();
         if arrived && annotation(pod, names::TARGET_READY).is_none() {
             store.update(kind::PODS, space, pod_name, |pod| {
-                pod["metadata"]["annotations"][names::TARGET_READY] = json!(now)
+                pod["metadata"]["annotations"][names::TARGET_READY] = json!(now);
             });
             return true;
         }
@@ -163,14 +152,14 @@ impl Instances {
                     "NotPaused",
                     "the virtual machine is not paused",
                     &now,
-                )
+                );
             });
             return true;
         }
         let node = label(vmi, names::NODE_NAME);
         if label(pod, names::NODE_NAME) != node {
             store.update(kind::PODS, space, pod_name, |pod| {
-                pod["metadata"]["labels"][names::NODE_NAME] = json!(node)
+                pod["metadata"]["labels"][names::NODE_NAME] = json!(node);
             });
             return true;
         }
@@ -209,6 +198,19 @@ impl Instances {
             }
             advance(vmi, pod, now);
         })
+    }
+}
+
+/// The first pod of a VMI that ended before it was bound goes with it.
+fn settle_final(store: &Store, pods: &[Arc<Value>]) {
+    let unbound = |pod: &&Arc<Value>| {
+        !ended(pod)
+            && !deleting(pod)
+            && label(pod, names::MIGRATION_JOB_UID).is_empty()
+            && text(pod, "spec.nodeName").is_empty()
+    };
+    for pod in pods.iter().filter(unbound) {
+        store.delete(kind::PODS, namespace(pod), name(pod));
     }
 }
 

@@ -110,7 +110,7 @@ impl Machines {
             Some(_) => {}
             None => {
                 store.update(kind::VMS, namespace(vm), name(vm), |vm| {
-                    vm["metadata"]["finalizers"] = json!([])
+                    vm["metadata"]["finalizers"] = json!([]);
                 });
             }
         }

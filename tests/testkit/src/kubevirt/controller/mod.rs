@@ -1,11 +1,11 @@
 //! The simulated virt-controller: what follows from a mark, a VM, a final guest?
 //!
-//! - [`evacuation`]: which VMs get a VMIM, and when.
-//! - [`migration`]: the queue and the phases of a VMIM.
-//! - [`instances`]: from pods to VMIs and back.
-//! - [`machines`], [`replicas`]: who restarts.
-//! - [`budgets`]: disruption budgets of KubeVirt ≤ 1.5.
-//! - [`nodes`]: nodes whose virt-handler is silent.
+//! - `evacuation`: which VMs get a VMIM, and when.
+//! - `migration`: the queue and the phases of a VMIM.
+//! - `instances`: from pods to VMIs and back.
+//! - `machines`, `replicas`: who restarts.
+//! - `budgets`: disruption budgets of KubeVirt ≤ 1.5.
+//! - `nodes`: nodes whose virt-handler is silent.
 
 mod budgets;
 mod evacuation;
@@ -16,11 +16,12 @@ mod migration;
 mod nodes;
 mod replicas;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::fields::{ended, label, namespace, owned_by, text};
+use super::fields::{ended, label, namespace, owned_by, phase, text, uid};
 use super::names::{self, kind};
 use super::settings::Settings;
 use super::virt_api::VirtApi;
@@ -74,13 +75,20 @@ pub(crate) fn target_pod(store: &Store, vmim: &Value) -> Option<Arc<Value>> {
         .find(|pod| label(pod, names::MIGRATION_JOB_UID) == uid)
 }
 
-/// Whether a VMIM holds a slot: it has a target pod and has not ended.
-pub(crate) fn is_running(store: &Store, vmim: &Value) -> bool {
-    match text(vmim, "status.phase") {
-        "Scheduling" | "Scheduled" | "PreparingTarget" | "TargetReady" | "Running" => true,
-        "Pending" => target_pod(store, vmim).is_some(),
-        _ => false,
+/// The VMIMs that hold a slot: they have a target pod and have not ended.
+pub(crate) fn running(store: &Store) -> Vec<Arc<Value>> {
+    let mut all = store.list_shared(kind::VMIMS);
+    all.retain(|vmim| !ended(vmim) && !phase(vmim).is_empty());
+    if all.iter().any(|vmim| phase(vmim) == "Pending") {
+        let pods = store.list_shared(kind::PODS);
+        let targets: BTreeSet<&str> = pods
+            .iter()
+            .map(|pod| label(pod, names::MIGRATION_JOB_UID))
+            .filter(|uid| !uid.is_empty())
+            .collect();
+        all.retain(|vmim| phase(vmim) != "Pending" || targets.contains(uid(vmim)));
     }
+    all
 }
 
 /// The eviction strategy that counts for a VMI.

@@ -96,12 +96,12 @@ impl Controller for Nodes {
         let silent =
             Duration::try_from(store.clock().now().duration_since(beat)).unwrap_or_default();
         if silent < timings.unresponsive {
-            queue.after(key.clone(), timings.unresponsive - silent);
+            queue.after(key.clone(), timings.unresponsive.saturating_sub(silent));
             return Ok(());
         }
         if label(&node, names::SCHEDULABLE) == "true" {
             store.update(kind::NODES, "", &key.name, |node| {
-                node["metadata"]["labels"][names::SCHEDULABLE] = json!("false")
+                node["metadata"]["labels"][names::SCHEDULABLE] = json!("false");
             });
             store.record_event(
                 &node,

@@ -3,8 +3,6 @@
 mod eviction;
 mod limiter;
 pub(crate) mod subresources;
-#[cfg(test)]
-mod tests;
 pub(crate) mod writes;
 
 use std::collections::BTreeSet;
@@ -152,10 +150,10 @@ impl Admission for VirtApi {
         Box::pin(writes::admit(self, verb, resource, user, old, new))
     }
 
-    fn subresource<'a>(
-        &'a self,
+    fn subresource(
+        &self,
         request: SubresourceRequest,
-    ) -> Later<'a, Result<(u16, Vec<u8>), Failure>> {
+    ) -> Later<'_, Result<(u16, Vec<u8>), Failure>> {
         Box::pin(subresources::answer(self, request))
     }
 }

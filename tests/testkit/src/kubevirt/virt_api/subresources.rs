@@ -157,7 +157,7 @@ fn restart(api: &VirtApi, request: &SubresourceRequest) -> Answer {
     let requests = json!([{"action": "Stop", "uid": vmi["metadata"]["uid"]}, {"action": "Start"}]);
     api.store
         .update(kind::VMS, &request.namespace, &request.name, |vm| {
-            vm["status"]["stateChangeRequests"] = requests
+            vm["status"]["stateChangeRequests"] = requests;
         });
     Ok((202, Vec::new()))
 }

@@ -10,6 +10,7 @@ use super::super::event::{Do, Event};
 use super::super::problem::{Problem, Source};
 use super::names::Names;
 use super::one_rule;
+use crate::api::kinds::by_plural;
 
 const VERBS: [&str; 7] = [
     "get", "list", "watch", "create", "update", "patch", "delete",
@@ -47,7 +48,16 @@ fn brings_down(event: &Event) -> bool {
     match &event.what {
         Do::Host(HostDo::Down(..) | HostDo::Schedule(_)) => true,
         Do::Agent(AgentDo::Trigger(trigger)) => trigger.then.is_some(),
-        _ => false,
+        Do::Host(_)
+        | Do::Agent(_)
+        | Do::Api(_)
+        | Do::Virt(..)
+        | Do::Vm(_)
+        | Do::Node(_)
+        | Do::Pod(_)
+        | Do::Pdb(_)
+        | Do::Apply(_)
+        | Do::Lease(_) => false,
     }
 }
 
@@ -67,7 +77,7 @@ impl Walk<'_> {
                 self.later(event, down.until.map(|until| until.0))?;
                 names.node(down.node.as_deref(), event.line)
             }
-            Do::Vm(what) => self.vm(names, event, what),
+            Do::Vm(what) => vm(names, event, what),
             Do::Node(what) => node(names, event, what),
             Do::Pod(what) => pod(names, event, what),
             Do::Pdb(what) => self.pdb(names, event, what),
@@ -162,12 +172,23 @@ impl Walk<'_> {
             return self.fail(event, format!("{} is not an HTTP status", answer.status));
         }
         self.limits(event, answer.times, answer.verb.as_deref())?;
+        self.resource(event, answer.resource.as_deref())?;
         self.later(event, answer.until.map(|until| until.0))
     }
 
     fn trouble(&self, event: &Event, trouble: &Trouble) -> Result<(), Problem> {
         self.limits(event, trouble.times, trouble.verb.as_deref())?;
+        self.resource(event, trouble.resource.as_deref())?;
         self.later(event, trouble.until.map(|until| until.0))
+    }
+
+    fn resource(&self, event: &Event, resource: Option<&str>) -> Result<(), Problem> {
+        match resource {
+            Some(resource) if by_plural(resource).is_none() => {
+                self.fail(event, format!("the API server has no `{resource}`"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn limits(&self, event: &Event, times: Option<u32>, verb: Option<&str>) -> Result<(), Problem> {
@@ -181,25 +202,6 @@ impl Walk<'_> {
             ),
             _ => Ok(()),
         }
-    }
-
-    fn vm(&self, names: &mut Names<'_>, event: &Event, what: &VmDo) -> Result<(), Problem> {
-        let (ns, name) = match what {
-            VmDo::Create(new) => {
-                names.node(new.node.as_deref(), event.line)?;
-                for name in new.names() {
-                    names.add_vm(&new.namespace, &name, event.line)?;
-                }
-                return Ok(());
-            }
-            VmDo::Set(set) => (&set.namespace, &set.vm),
-            VmDo::Migrate(migrate) => {
-                names.node(migrate.to.as_deref(), event.line)?;
-                (&migrate.namespace, &migrate.vm)
-            }
-            VmDo::Delete(vm) | VmDo::Start(vm) | VmDo::Stop(vm) => (&vm.namespace, &vm.vm),
-        };
-        names.vm(ns.as_deref(), name, event.line)
     }
 
     fn pdb(&self, names: &mut Names<'_>, event: &Event, what: &PdbDo) -> Result<(), Problem> {
@@ -232,4 +234,23 @@ fn pod(names: &mut Names<'_>, event: &Event, what: &PodDo) -> Result<(), Problem
         PodDo::Set(set) => names.pod(set.namespace.as_deref(), &set.pod, event.line),
         PodDo::Delete(old) => names.pod(old.namespace.as_deref(), &old.pod, event.line),
     }
+}
+
+fn vm(names: &mut Names<'_>, event: &Event, what: &VmDo) -> Result<(), Problem> {
+    let (ns, name) = match what {
+        VmDo::Create(new) => {
+            names.node(new.node.as_deref(), event.line)?;
+            for name in new.names() {
+                names.add_vm(&new.namespace, &name, event.line)?;
+            }
+            return Ok(());
+        }
+        VmDo::Set(set) => (&set.namespace, &set.vm),
+        VmDo::Migrate(migrate) => {
+            names.node(migrate.to.as_deref(), event.line)?;
+            (&migrate.namespace, &migrate.vm)
+        }
+        VmDo::Delete(vm) | VmDo::Start(vm) | VmDo::Stop(vm) => (&vm.namespace, &vm.vm),
+    };
+    names.vm(ns.as_deref(), name, event.line)
 }

@@ -12,6 +12,7 @@ use super::values::Span;
 use super::world::{Node, Pdb, Vm};
 use super::{Rule, Scenario};
 use names::Names;
+use vmdrain_agent::config::Settings;
 
 /// Turns a draft into a scenario, or names the first thing that is wrong.
 pub(super) fn check(source: Source<'_>, draft: Draft) -> Result<Scenario, Problem> {
@@ -20,6 +21,7 @@ pub(super) fn check(source: Source<'_>, draft: Draft) -> Result<Scenario, Proble
     }
     let allow = allowed(source, &draft.allow)?;
     check_host(source, &draft)?;
+    check_agent(source, &draft.agent)?;
     let mut names = Names::new(source);
     names.host(&draft.host.what.node);
     for node in &draft.nodes {
@@ -99,6 +101,19 @@ fn check_host(source: Source<'_>, draft: &Draft) -> Result<(), Problem> {
         return Err(source.problem_at(host.line, "`host.node` is empty"));
     }
     Ok(())
+}
+
+/// The agent's own keys, judged by the agent itself.
+fn check_agent(source: Source<'_>, agent: &Placed<toml::Table>) -> Result<(), Problem> {
+    let settings: Result<Settings, toml::de::Error> =
+        toml::Value::Table(agent.what.clone()).try_into();
+    match settings {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let text = format!("[agent]: {}", error.message());
+            Err(source.problem_at(agent.line, text))
+        }
+    }
 }
 
 /// The whole cluster: the host's node first unless the file describes it.

@@ -14,7 +14,9 @@ use crate::clock::SimClock;
 use crate::kubevirt::{Settings, VirtApi};
 use crate::scenario::Scenario;
 use crate::scenario::values::Rate;
-use crate::scenario::words::{Migratable, Outcome, PodOwner, Recreated, Rights as Granted, Share, VmOwner};
+use crate::scenario::words::{
+    Migratable, Outcome, PodOwner, Recreated, Rights as Granted, Share, VmOwner,
+};
 use crate::scenario::world::{Node, Pdb, Pod, UnhealthyPolicy, Vm};
 use crate::world::{self, AttachmentSpec, Inventory, NodeSpec, PdbSpec, PodSpec, VmSpec, World};
 
@@ -29,13 +31,43 @@ pub struct Cluster {
 /// Transfer speed when a VM names none.
 const RATE: Rate = Rate(1 << 30);
 
+/// The ids that the host's node reports; an empty one is made from the node's name.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// `status.nodeInfo.bootID`.
+    pub boot_id: String,
+    /// `status.nodeInfo.machineID`.
+    pub machine_id: String,
+    /// `status.nodeInfo.systemUUID`.
+    pub system_uuid: String,
+}
+
+impl Machine {
+    /// A machine of which only the boot is known.
+    pub fn booted(boot_id: String) -> Self {
+        Self {
+            boot_id,
+            ..Self::default()
+        }
+    }
+}
+
 impl Cluster {
-    /// Starts the cluster of a story. `boot_id`: of the host. Needs a tokio runtime.
-    pub fn start(scenario: &Scenario, clock: &SimClock, seed: u64, boot_id: &str) -> Result<Self, String> {
+    /// Starts the cluster of a story. Needs a tokio runtime.
+    pub fn start(
+        scenario: &Scenario,
+        clock: &SimClock,
+        seed: u64,
+        machine: &Machine,
+    ) -> Result<Self, String> {
         let store = Store::new(clock.clone(), seed);
         let virt_api = VirtApi::new(store.clone(), settings(scenario)?);
-        let server = Server::new(store.clone(), Arc::new(virt_api.clone()), rights(&scenario.host.rights)?);
-        let inventory = inventory(scenario, boot_id);
+        let server = Server::new(
+            store.clone(),
+            Arc::new(virt_api.clone()),
+            rights(&scenario.host.rights)?,
+        );
+        let inventory = inventory(scenario, machine);
         let played = server.clone();
         let clients = Arc::new(move |role: Role| {
             let identity = match role {
@@ -44,8 +76,15 @@ impl Cluster {
             };
             client(&played, identity, PLAYED)
         });
-        let world = world::start(&store, &virt_api, &inventory, clients, Pace::default(), seed)
-            .map_err(|failure| failure.message)?;
+        let world = world::start(
+            &store,
+            &virt_api,
+            &inventory,
+            clients,
+            Pace::default(),
+            seed,
+        )
+        .map_err(|failure| failure.message)?;
         Ok(Self { server, world })
     }
 
@@ -70,11 +109,15 @@ impl Cluster {
 
 /// A client in this process that names itself.
 fn client(server: &Arc<Server>, identity: Identity, agent: &'static str) -> kube::Client {
-    let named = server.front(identity).map_request(move |mut request: http::Request<kube::client::Body>| {
-        let value = http::HeaderValue::from_static(agent);
-        request.headers_mut().insert(http::header::USER_AGENT, value);
-        request
-    });
+    let named = server.front(identity).map_request(
+        move |mut request: http::Request<kube::client::Body>| {
+            let value = http::HeaderValue::from_static(agent);
+            request
+                .headers_mut()
+                .insert(http::header::USER_AGENT, value);
+            request
+        },
+    );
     kube::Client::new(named, "default")
 }
 
@@ -88,29 +131,52 @@ fn rights(granted: &Granted) -> Result<Rights, String> {
 
 fn settings(scenario: &Scenario) -> Result<Settings, String> {
     let kubevirt = &scenario.kubevirt;
-    let part = |number: u32| u8::try_from(number).map_err(|_| "a version that is too large".to_owned());
+    let part =
+        |number: u32| u8::try_from(number).map_err(|_| "a version that is too large".to_owned());
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     Ok(Settings {
         version: (part(kubevirt.version.major)?, part(kubevirt.version.minor)?),
         per_cluster: count(kubevirt.parallel_migrations_per_cluster),
         per_node: count(kubevirt.parallel_outbound_migrations_per_node),
-        cluster_eviction_strategy: kubevirt.cluster_eviction_strategy.name().unwrap_or("None").to_owned(),
+        cluster_eviction_strategy: kubevirt
+            .cluster_eviction_strategy
+            .name()
+            .unwrap_or("None")
+            .to_owned(),
         drain_taint_key: kubevirt.drain_taint_key.clone(),
         priority_queue: kubevirt.priority_queue,
         ..Settings::default()
     })
 }
 
-fn inventory(scenario: &Scenario, boot_id: &str) -> Inventory {
+fn inventory(scenario: &Scenario, machine: &Machine) -> Inventory {
     let host = &scenario.host.node;
-    let nodes = scenario.nodes.iter().map(|node| NodeSpec {
-        boot_id: if node.name == *host { boot_id.to_owned() } else { String::new() },
-        ..node_spec(node)
+    let nodes = scenario.nodes.iter().map(|node| {
+        let own = if node.name == *host {
+            machine.clone()
+        } else {
+            Machine::default()
+        };
+        NodeSpec {
+            boot_id: own.boot_id,
+            machine_id: own.machine_id,
+            system_uuid: own.system_uuid,
+            ..node_spec(node)
+        }
     });
     Inventory {
         nodes: nodes.collect(),
-        vms: scenario.vms.iter().filter(|vm| vm.count > 0).map(vm_spec).collect(),
-        pods: scenario.pods.iter().map(|pod| pod_spec(pod, host)).collect(),
+        vms: scenario
+            .vms
+            .iter()
+            .filter(|vm| vm.count > 0)
+            .map(vm_spec)
+            .collect(),
+        pods: scenario
+            .pods
+            .iter()
+            .map(|pod| pod_spec(pod, host))
+            .collect(),
         pdbs: scenario.pdbs.iter().map(pdb_spec).collect(),
         attachments: scenario
             .volume_attachments

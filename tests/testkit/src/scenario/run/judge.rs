@@ -30,15 +30,18 @@ pub fn judge(what: &What, scene: &Scene<'_>) -> Judgement {
         What::Vm(vm) => vms(vm, scene),
         What::Node(node) => self::node(node, scene),
         What::Requests(which, bounds) => {
-            let log = scene.log.entries();
-            let hits = log.iter().filter(|entry| scene.from_agent(entry) && request(which, entry));
+            let hits = scene.asked.iter().filter(|entry| request(which, entry));
             count(hits.count(), *bounds, "requests")
         }
         What::Event(which, bounds) => {
             let events = scene.store.list_shared("events");
             let hits = events.iter().filter(|event| self::event(which, event));
             let times: u64 = hits.map(|event| event["count"].as_u64().unwrap_or(1)).sum();
-            count(usize::try_from(times).unwrap_or(usize::MAX), *bounds, "events")
+            count(
+                usize::try_from(times).unwrap_or(usize::MAX),
+                *bounds,
+                "events",
+            )
         }
         What::Journal(which, bounds) => {
             let lines = scene.journal.lines();
@@ -75,7 +78,10 @@ fn same(wanted: &str, is: impl AsRef<str>) -> Judgement {
     if wanted == is {
         return Ok(());
     }
-    Err(format!("it is {}", if is.is_empty() { "nothing" } else { is }))
+    Err(format!(
+        "it is {}",
+        if is.is_empty() { "nothing" } else { is }
+    ))
 }
 
 fn yes(value: bool) -> String {
@@ -97,7 +103,9 @@ fn count(count: usize, bounds: Bounds, of: &str) -> Judgement {
 }
 
 fn request(which: &RequestMatch, entry: &Entry) -> bool {
-    let fits = |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|wanted| wildcard(wanted, is));
+    let fits = |wanted: &Option<String>, is: &str| {
+        wanted.as_ref().is_none_or(|wanted| wildcard(wanted, is))
+    };
     fits(&which.verb, &entry.verb)
         && fits(&which.resource, &entry.resource)
         && fits(&which.subresource, &entry.subresource)
@@ -106,7 +114,8 @@ fn request(which: &RequestMatch, entry: &Entry) -> bool {
 }
 
 fn event(which: &EventMatch, event: &Value) -> bool {
-    let fits = |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|wanted| wanted == is);
+    let fits =
+        |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|wanted| wanted == is);
     fits(&which.reason, text(event, &["reason"]))
         && fits(&which.object, text(event, &["involvedObject", "name"]))
         && which
@@ -120,8 +129,14 @@ fn journal(which: &JournalMatch, line: &Line) -> bool {
         Some((key, value)) => line.fields.get(key).is_some_and(|is| is == value),
         None => line.fields.contains_key(field),
     };
-    which.level.as_ref().is_none_or(|level| *level == line.level)
-        && which.contains.as_ref().is_none_or(|part| line.text.contains(part))
+    which
+        .level
+        .as_ref()
+        .is_none_or(|level| *level == line.level)
+        && which
+            .contains
+            .as_ref()
+            .is_none_or(|part| line.text.contains(part))
         && which.field.as_ref().is_none_or(field)
 }
 
@@ -132,7 +147,11 @@ fn saved(wanted: &SavedExpect, scene: &Scene<'_>) -> Judgement {
     if let Some(exit) = wanted.exit
         && exit != saved.exit
     {
-        return Err(format!("it ended with {}: {}", saved.exit, saved.output.trim()));
+        return Err(format!(
+            "it ended with {}: {}",
+            saved.exit,
+            saved.output.trim()
+        ));
     }
     if let Some(part) = &wanted.contains {
         holds(part, saved.output.trim())?;
@@ -143,10 +162,12 @@ fn saved(wanted: &SavedExpect, scene: &Scene<'_>) -> Judgement {
 /// Compares values at `path.in.json`; a number is an index of a list.
 fn paths(wanted: &BTreeMap<String, toml::Value>, json: &Value) -> Judgement {
     for (path, wanted) in wanted {
-        let found = path.split('.').try_fold(json, |at, step| match at {
-            Value::Array(list) => step.parse::<usize>().ok().and_then(|index| list.get(index)),
-            other => other.get(step),
-        });
+        let found = path
+            .split('.')
+            .try_fold(json, |at, step| match step.parse::<usize>() {
+                Ok(index) if at.is_array() => at.get(index),
+                Ok(_) | Err(_) => at.get(step),
+            });
         let found = found.unwrap_or(&Value::Null);
         if !equal(wanted, found) {
             return Err(format!("{path} is {found}"));
@@ -159,11 +180,15 @@ fn equal(wanted: &toml::Value, found: &Value) -> bool {
     match wanted {
         toml::Value::String(text) => found.as_str() == Some(text),
         toml::Value::Boolean(yes) => found.as_bool() == Some(*yes),
-        toml::Value::Integer(number) => found.as_i64() == Some(*number) || found.as_f64() == Some(*number as f64),
+        toml::Value::Integer(number) => {
+            found.as_i64() == Some(*number)
+                || found.to_string().strip_suffix(".0") == Some(&number.to_string())
+        }
         toml::Value::Float(number) => found.as_f64().is_some_and(|is| (is - number).abs() < 1e-9),
         toml::Value::Datetime(_) => false,
         toml::Value::Array(list) => found.as_array().is_some_and(|found| {
-            found.len() == list.len() && list.iter().zip(found).all(|(wanted, is)| equal(wanted, is))
+            found.len() == list.len()
+                && list.iter().zip(found).all(|(wanted, is)| equal(wanted, is))
         }),
         toml::Value::Table(table) => table
             .iter()
@@ -174,7 +199,10 @@ fn equal(wanted: &toml::Value, found: &Value) -> bool {
 fn vms(wanted: &VmExpect, scene: &Scene<'_>) -> Judgement {
     let named = |key: &&Key| {
         (wanted.vm == "*" || key.1 == wanted.vm)
-            && wanted.namespace.as_ref().is_none_or(|space| *space == key.0)
+            && wanted
+                .namespace
+                .as_ref()
+                .is_none_or(|space| *space == key.0)
     };
     let keys: Vec<&Key> = scene.observer.vms.keys().filter(named).collect();
     if keys.is_empty() {
@@ -189,7 +217,11 @@ fn vms(wanted: &VmExpect, scene: &Scene<'_>) -> Judgement {
 
 fn vm(wanted: &VmExpect, key: &Key, story: &Story, scene: &Scene<'_>) -> Judgement {
     if let Some(node) = &wanted.running_on {
-        let runs = if story.phase == "Running" { story.node.as_str() } else { "" };
+        let runs = if story.phase == "Running" {
+            story.node.as_str()
+        } else {
+            ""
+        };
         if node != runs {
             return Err(match runs {
                 "" => "it does not run".into(),
@@ -225,7 +257,9 @@ fn vm(wanted: &VmExpect, key: &Key, story: &Story, scene: &Scene<'_>) -> Judgeme
             story.phase.clone()
         } else {
             let phase = line.and_then(|vm| serde_json::to_value(vm.phase).ok());
-            phase.and_then(|phase| phase.as_str().map(str::to_owned)).unwrap_or_default()
+            phase
+                .and_then(|phase| phase.as_str().map(str::to_owned))
+                .unwrap_or_default()
         };
         same(phase, is)?;
     }
@@ -242,7 +276,11 @@ fn fate(story: &Story) -> String {
         (Some(fate), _) => format!("it is {fate:?}").to_lowercase(),
         (None, _) => format!(
             "it neither runs nor ended in order (phase {})",
-            if story.phase.is_empty() { "none" } else { &story.phase }
+            if story.phase.is_empty() {
+                "none"
+            } else {
+                &story.phase
+            }
         ),
     }
 }
@@ -255,17 +293,29 @@ fn node(wanted: &NodeExpect, scene: &Scene<'_>) -> Judgement {
     if let Some(wanted) = wanted.unschedulable {
         let is = node["spec"]["unschedulable"] == true;
         if is != wanted {
-            return Err(if is { "it is cordoned" } else { "it is not cordoned" }.into());
+            return Err(if is {
+                "it is cordoned"
+            } else {
+                "it is not cordoned"
+            }
+            .into());
         }
     }
     if let Some(wanted) = wanted.ours {
         let is = annotations["vmdrain.io/cordon"].is_string();
         if is != wanted {
-            return Err(if is { "our marker is on it" } else { "our marker is not on it" }.into());
+            return Err(if is {
+                "our marker is on it"
+            } else {
+                "our marker is not on it"
+            }
+            .into());
         }
     }
     if let Some(wanted) = &wanted.annotation {
-        let (key, value) = wanted.split_once('=').map_or((wanted.as_str(), None), |(key, value)| (key, Some(value)));
+        let (key, value) = wanted
+            .split_once('=')
+            .map_or((wanted.as_str(), None), |(key, value)| (key, Some(value)));
         match (annotations.get(key).and_then(Value::as_str), value) {
             (Some(is), Some(value)) => same(value, is)?,
             (Some(_), None) => {}
@@ -273,7 +323,9 @@ fn node(wanted: &NodeExpect, scene: &Scene<'_>) -> Judgement {
         }
     }
     if let Some(wanted) = &wanted.taint {
-        let (key, effect) = wanted.split_once(':').map_or((wanted.as_str(), None), |(key, effect)| (key, Some(effect)));
+        let (key, effect) = wanted
+            .split_once(':')
+            .map_or((wanted.as_str(), None), |(key, effect)| (key, Some(effect)));
         let taints = node["spec"]["taints"].as_array();
         let there = taints.into_iter().flatten().any(|taint| {
             taint["key"] == key && effect.is_none_or(|effect| taint["effect"] == effect)

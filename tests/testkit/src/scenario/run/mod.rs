@@ -7,8 +7,13 @@
 //!  observer (what became of each VM) ─► scene ─► tracker (expectations), rules (always), trace ─► verdict
 //! ```
 
+mod binary;
+pub mod changes;
 pub mod cluster;
+pub mod ending;
 pub mod judge;
+mod live;
+pub mod many;
 mod model;
 pub mod observer;
 pub mod others;
@@ -16,25 +21,29 @@ mod player;
 pub mod rules;
 pub mod scene;
 pub mod stage;
-pub mod tracker;
 pub mod trace;
+pub mod tracker;
 pub mod verdict;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use vmdrain_agent::config::Settings;
 use vmdrain_agent::drain::policy::Consent;
 
+pub use ending::Ending;
 pub use judge::Judgement;
+pub use live::Live;
 pub use rules::Breach;
 pub use tracker::Miss;
 pub use verdict::Verdict;
 
-use cluster::Cluster;
+use cluster::{Cluster, Machine};
 use model::{ModelStage, Role};
 use player::Player;
 use rules::Terms;
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracker::Slack;
 
 use super::words::Rights;
 use super::{Problem, Scenario};
@@ -73,21 +82,99 @@ pub fn on_model(scenario: &Scenario, options: &Options) -> Verdict {
     }
 }
 
+/// How to play on the front of the shipped binary.
+#[derive(Clone, Debug)]
+pub struct Shipped {
+    /// The binary.
+    pub binary: PathBuf,
+    /// How many seconds of the story pass in a real one.
+    pub speed: f64,
+}
+
+/// How far a real clock may be off. In the story's time that is `speed` times as much.
+const SLACK: Duration = Duration::from_millis(300);
+
+/// And this part of the time that has passed.
+const SLACK_SHARE: f64 = 0.05;
+
+/// No story takes longer in real time.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Plays a story with the shipped binary: HTTPS, a private bus, a stand-in logind. Whatever it starts ends with it.
+pub async fn on_binary(scenario: &Scenario, options: &Options, shipped: &Shipped) -> Verdict {
+    let story = async {
+        match binary_story(scenario, options, shipped).await {
+            Ok(verdict) => verdict,
+            Err(error) => unplayed(scenario, format!("{error:#}")),
+        }
+    };
+    match tokio::time::timeout(LIMIT, Box::pin(story)).await {
+        Ok(verdict) => verdict,
+        Err(_) => unplayed(
+            scenario,
+            format!(
+                "the story did not end within {} real seconds",
+                LIMIT.as_secs()
+            ),
+        ),
+    }
+}
+
+async fn binary_story(
+    scenario: &Scenario,
+    options: &Options,
+    shipped: &Shipped,
+) -> anyhow::Result<Verdict> {
+    let live = Live::start(scenario, shipped, options.seed).await?;
+    let (verdict, _) = live.play(options.trace, player::AFTERWARDS).await?;
+    Ok(verdict)
+}
+
+/// The ids of the machine on which the binary really runs.
+fn this_machine() -> Machine {
+    let machine = vmdrain_agent::host::Identity::read();
+    Machine {
+        boot_id: machine.boot_id,
+        machine_id: machine.machine_id,
+        system_uuid: machine.system_uuid,
+    }
+}
+
+fn binary_terms(scenario: &Scenario, speed: f64) -> Result<Terms, Problem> {
+    let slack = Slack {
+        fixed: SLACK.mul_f64(speed),
+        share: SLACK_SHARE,
+        late: Duration::ZERO,
+    };
+    Ok(terms(scenario, &settings(scenario)?, slack))
+}
+
 async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
     let settings = match settings(scenario) {
         Ok(settings) => settings,
         Err(problem) => return unplayed(scenario, problem.to_string()),
     };
     if !scenario.host.kubelet_graceful_shutdown.0.is_zero() {
-        return unplayed(scenario, "not yet: the kubelet's own graceful shutdown".into());
+        return unplayed(
+            scenario,
+            "not yet: the kubelet's own graceful shutdown".into(),
+        );
     }
     let clock = SimClock::new(1.0);
-    let host = ModelHost::new(clock.clone(), HostOptions {
-        systemd: scenario.host.systemd,
-        limit: scenario.host.inhibit_delay_max.0,
-        boot_time: scenario.host.boot_time.0,
-    });
-    let cluster = match Cluster::start(scenario, &clock, options.seed, &host.boot_id()) {
+    let host = ModelHost::new(
+        clock.clone(),
+        HostOptions {
+            systemd: scenario.host.systemd,
+            limit: scenario.host.inhibit_delay_max.0,
+            boot_time: scenario.host.boot_time.0,
+        },
+    );
+    let cluster = match Cluster::start(
+        scenario,
+        &clock,
+        options.seed,
+        &Machine::booted(host.boot_id()),
+    ) {
         Ok(cluster) => cluster,
         Err(why) => return unplayed(scenario, format!("the cluster cannot be made: {why}")),
     };
@@ -106,8 +193,10 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
         clock,
     };
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(catcher));
-    let terms = terms(scenario, &settings, Duration::ZERO);
-    Player::new(scenario, &cluster, stage, terms, options.trace).play().await
+    let terms = terms(scenario, &settings, Slack::default());
+    Player::new(scenario, &cluster, stage, terms, options.trace)
+        .play()
+        .await
 }
 
 /// The agent's configuration: the packaged defaults under the story's `[agent]`.
@@ -120,7 +209,7 @@ fn settings(scenario: &Scenario) -> Result<Settings, Problem> {
     })
 }
 
-fn terms(scenario: &Scenario, settings: &Settings, slack: Duration) -> Terms {
+fn terms(scenario: &Scenario, settings: &Settings, slack: Slack) -> Terms {
     let sees = |resource: &str| match &scenario.host.rights {
         Rights::Full => true,
         Rights::Base => false,

@@ -129,11 +129,16 @@ impl Observer {
         story.killed.get_or_insert_with(|| how.to_owned());
     }
 
-    /// Launcher pods on the host in which a guest runs.
+    /// Launcher pods on the host in which a guest runs; one whose guest has moved away does not count.
     pub fn guests_here(&self) -> impl Iterator<Item = &Pod> {
+        let moved = |pod: &Pod| {
+            let story = self.vms.get(&pod.vm);
+            story.is_some_and(|story| story.phase == "Running" && story.node != self.host)
+        };
         self.pods
             .values()
             .filter(|pod| pod.launcher && pod.guest && !pod.over && pod.node == self.host)
+            .filter(move |pod| !moved(pod))
     }
 
     fn vmi(&mut self, vmi: &Value, gone: bool, now: Duration) {
@@ -187,7 +192,11 @@ impl Observer {
             .pods
             .entry(text(metadata, &["uid"]).to_owned())
             .or_default();
-        seen.name = format!("{}/{}", text(metadata, &["namespace"]), text(metadata, &["name"]));
+        seen.name = format!(
+            "{}/{}",
+            text(metadata, &["namespace"]),
+            text(metadata, &["name"])
+        );
         text(pod, &["spec", "nodeName"]).clone_into(&mut seen.node);
         seen.launcher = text(metadata, &["labels", "kubevirt.io"]) == LAUNCHER;
         seen.mirror = metadata["annotations"]["kubernetes.io/config.mirror"].is_string();
@@ -207,7 +216,9 @@ impl Observer {
             .into_iter()
             .flatten()
             .any(|status| status["name"] == "compute" && status["state"]["running"].is_object());
-        let evicting = metadata["annotations"]["descheduler.alpha.kubernetes.io/eviction-in-progress"].is_string();
+        let evicting =
+            metadata["annotations"]["descheduler.alpha.kubernetes.io/eviction-in-progress"]
+                .is_string();
         seen.evicting_since = match seen.evicting_since {
             Some(since) if evicting => Some(since),
             _ => evicting.then_some(now),

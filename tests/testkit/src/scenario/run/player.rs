@@ -3,23 +3,25 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::changes::Changes;
 use super::cluster::Cluster;
+use super::ending::Ending;
 use super::observer::Observer;
 use super::others::Others;
 use super::rules::{Rules, Terms};
-use super::scene::{Glance, Scene};
+use super::scene::{Glance, Scene, from_agent};
 use super::stage::Stage;
 use super::trace::Trace;
 use super::tracker::Tracker;
 use super::verdict::Verdict;
-use crate::api::Change;
+use crate::api::log::Entry;
 use crate::host::{Change as HostChange, Moment};
 use crate::scenario::event::agent::AgentDo;
 use crate::scenario::event::{Do, Event};
 use crate::scenario::{Rule, Scenario};
 
 /// How long the story goes on after its end: what follows from it (a VM that starts elsewhere) is part of it.
-const AFTERWARDS: Duration = Duration::from_secs(60);
+pub(super) const AFTERWARDS: Duration = Duration::from_secs(60);
 
 /// No story is longer.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
@@ -34,11 +36,16 @@ pub(super) struct Player<'a, S> {
     observer: Observer,
     trace: Trace,
     want_trace: bool,
+    /// How long the story goes on after its end.
+    afterwards: Duration,
     /// When the story began on the world's clock.
     origin: Duration,
-    revision: u64,
+    changes: Changes,
     moments: usize,
     kills: usize,
+    /// What the agent asked, without bodies.
+    asked: Vec<Entry>,
+    log_seen: usize,
     problems: Vec<String>,
     /// Since when nothing is left to wait for.
     over_since: Option<Duration>,
@@ -57,9 +64,11 @@ impl<'a, S: Stage> Player<'a, S> {
             rules: Rules::new(scenario, terms),
             observer: Observer::new(&scenario.host.node),
             trace: Trace::default(),
-            revision: 0,
+            changes: Changes::default(),
             moments: 0,
             kills: 0,
+            asked: Vec::new(),
+            log_seen: 0,
             origin: Duration::ZERO,
             problems: Vec::new(),
             over_since: None,
@@ -67,11 +76,23 @@ impl<'a, S: Stage> Player<'a, S> {
             cluster,
             stage,
             want_trace,
+            afterwards: AFTERWARDS,
         }
     }
 
+    /// Goes on for less (or more) than usual after the end.
+    pub(super) fn afterwards(mut self, span: Duration) -> Self {
+        self.afterwards = span;
+        self
+    }
+
     /// Plays it to its end.
-    pub(super) async fn play(mut self) -> Verdict {
+    pub(super) async fn play(self) -> Verdict {
+        self.play_out().await.0
+    }
+
+    /// Plays it to its end, and hands over what was seen.
+    pub(super) async fn play_out(mut self) -> (Verdict, Ending) {
         if let Err(why) = self.stage.begin().await {
             self.problems.push(why);
         }
@@ -97,9 +118,13 @@ impl<'a, S: Stage> Player<'a, S> {
         let timeline: &'a [Event] = &self.scenario.timeline;
         let mut next = 0;
         self.step().await;
+        self.begin();
         loop {
             changed.borrow_and_update();
-            while timeline.get(next).is_some_and(|event| event.time.0 <= self.now()) {
+            while timeline
+                .get(next)
+                .is_some_and(|event| event.time.0 <= self.now())
+            {
                 self.event(&timeline[next]).await;
                 next += 1;
             }
@@ -109,13 +134,14 @@ impl<'a, S: Stage> Player<'a, S> {
                 return;
             }
             if self.now() >= LONGEST {
-                self.problems.push("the story did not end within 6 hours".into());
+                self.problems
+                    .push("the story did not end within 6 hours".into());
                 return;
             }
             let wake = [
                 upcoming,
                 self.tracker.next(self.now()),
-                self.over_since.map(|since| since + AFTERWARDS),
+                self.over_since.map(|since| since + self.afterwards),
                 Some(LONGEST),
             ];
             let wake = wake.into_iter().flatten().min().unwrap_or(LONGEST);
@@ -128,15 +154,37 @@ impl<'a, S: Stage> Player<'a, S> {
         }
     }
 
+    /// The expectations see the scene before anything has happened.
+    fn begin(&mut self) {
+        let glance = self.stage.glance();
+        let scene = scene(
+            self.now(),
+            self.cluster,
+            &self.stage,
+            (&glance, &self.asked),
+            &self.observer,
+            self.scenario,
+        );
+        self.tracker.begin(&scene);
+    }
+
     async fn event(&mut self, event: &Event) {
-        self.trace.event(self.elapsed(), format!("{} {:?}", event.name, event.what));
+        self.trace
+            .event(self.elapsed(), &format!("{} {:?}", event.name, event.what));
         let played = match &event.what {
             Do::Host(what) => self.stage.host(what).await,
             Do::Agent(what) => {
                 self.consent(what);
                 self.stage.agent(what).await
             }
-            other => {
+            other @ (Do::Api(_)
+            | Do::Virt(..)
+            | Do::Vm(_)
+            | Do::Node(_)
+            | Do::Pod(_)
+            | Do::Pdb(_)
+            | Do::Apply(_)
+            | Do::Lease(_)) => {
                 let others = Others {
                     cluster: self.cluster,
                     origin: self.origin,
@@ -147,7 +195,8 @@ impl<'a, S: Stage> Player<'a, S> {
         };
         if let Err(why) = played {
             let file = self.scenario.file.display();
-            self.problems.push(format!("{file}:{}: {}: {why}", event.line, event.name));
+            self.problems
+                .push(format!("{file}:{}: {}: {why}", event.line, event.name));
         }
     }
 
@@ -164,23 +213,51 @@ impl<'a, S: Stage> Player<'a, S> {
     async fn step(&mut self) {
         let history = self.stage.history();
         self.host_moved(&history).await;
-        let changes = self.take_changes();
+        let changes = self.changes.take(self.cluster.store());
         let elapsed = self.elapsed();
         for change in &changes {
             self.observer.change(change, elapsed);
         }
-        for kill in self.cluster.world.dirty_kills().into_iter().skip(self.kills) {
+        for kill in self
+            .cluster
+            .world
+            .dirty_kills()
+            .into_iter()
+            .skip(self.kills)
+        {
             self.kills += 1;
-            self.observer.killed(&(kill.namespace, kill.name), &kill.reason);
+            self.observer
+                .killed(&(kill.namespace, kill.name), &kill.reason);
         }
+        self.listen();
         for panic in self.stage.panics() {
             self.rules.broken(Rule::Panic, self.now(), panic);
         }
         let glance = self.stage.glance();
-        let scene = scene(self.now(), self.cluster, &self.stage, &glance, &self.observer, self.scenario);
+        let scene = scene(
+            self.now(),
+            self.cluster,
+            &self.stage,
+            (&glance, &self.asked),
+            &self.observer,
+            self.scenario,
+        );
+        self.tracker.late(self.stage.lateness());
         self.rules.step(&scene, &history);
         self.trace.step(&scene, &changes, &history);
         self.tracker.look(&scene);
+    }
+
+    /// Takes in the agent's requests.
+    fn listen(&mut self) {
+        let fresh = self.cluster.server.log.entries_from(self.log_seen);
+        self.log_seen += fresh.len();
+        let node = &self.scenario.host.node;
+        let ours = fresh.into_iter().filter(|entry| from_agent(node, entry));
+        self.asked.extend(ours.map(|entry| Entry {
+            body: None,
+            ..entry
+        }));
     }
 
     /// The cluster follows the host's power.
@@ -201,22 +278,11 @@ impl<'a, S: Stage> Player<'a, S> {
                     self.cluster.world.node_boot(node, &boot_id);
                     self.stage.up().await;
                 }
-                _ => {}
-            }
-        }
-    }
-
-    fn take_changes(&mut self) -> Vec<Change> {
-        let store = self.cluster.store();
-        match store.changes_since(self.revision) {
-            Ok(changes) => {
-                self.revision = changes.last().map_or(self.revision, |last| last.revision);
-                changes
-            }
-            Err(_) => {
-                // The history was compacted (a fault of the story): the newest objects are enough.
-                self.revision = store.revision();
-                everything(store)
+                HostChange::Announced { .. }
+                | HostChange::CalledOff
+                | HostChange::LockTaken
+                | HostChange::LockGone(_)
+                | HostChange::Note(_) => {}
             }
         }
     }
@@ -224,32 +290,40 @@ impl<'a, S: Stage> Player<'a, S> {
     /// Whether nothing is left to wait for, for long enough.
     fn is_over(&mut self, more_events: bool) -> bool {
         let now = self.now();
-        let waiting = more_events
-            || now < self.tracker.last()
-            || self.stage.is_busy()
-            || self.agent_works();
+        let waiting =
+            more_events || now < self.tracker.last() || self.stage.is_busy() || self.agent_works();
         if waiting && self.problems.is_empty() {
             self.over_since = None;
             return false;
         }
         let since = *self.over_since.get_or_insert(now);
-        now >= since + AFTERWARDS || !self.problems.is_empty()
+        now >= since + self.afterwards || !self.problems.is_empty()
     }
 
     /// A drain is under way.
     fn agent_works(&self) -> bool {
         let glance = self.stage.glance();
-        let status = glance.status.as_ref().filter(|_| glance.running && glance.up);
+        let status = glance
+            .status
+            .as_ref()
+            .filter(|_| glance.running && glance.up);
         status.is_some_and(|status| {
-            status.drain.as_ref().is_some_and(|drain| drain.exit.is_none())
+            status
+                .drain
+                .as_ref()
+                .is_some_and(|drain| drain.exit.is_none())
         })
     }
 
-    async fn finish(mut self) -> Verdict {
+    async fn finish(mut self) -> (Verdict, Ending) {
         let glance = self.stage.look().await;
         self.step().await;
         let now = self.now();
-        if glance.status.as_ref().is_some_and(|status| status.state.starts_with("cancel")) {
+        if glance
+            .status
+            .as_ref()
+            .is_some_and(|status| status.state.starts_with("cancel"))
+        {
             self.rules.cancelled();
         }
         let mut seen = BTreeSet::new();
@@ -260,15 +334,29 @@ impl<'a, S: Stage> Player<'a, S> {
                 self.rules.broken(Rule::KubeVirt, at, what);
             }
         }
-        let scene = scene(now, self.cluster, &self.stage, &glance, &self.observer, self.scenario);
+        let scene = scene(
+            now,
+            self.cluster,
+            &self.stage,
+            (&glance, &self.asked),
+            &self.observer,
+            self.scenario,
+        );
         if self.problems.is_empty() {
             self.rules.end(&scene);
             self.tracker.end(&scene);
         }
         let trace = std::mem::take(&mut self.trace).finish(&scene);
         let (misses, breaches) = (self.tracker.misses(), self.rules.breaches().to_vec());
+        let ending = Ending {
+            status: glance.status,
+            history: self.stage.history(),
+            origin: self.origin,
+            vms: self.observer.vms,
+            asked: self.asked,
+        };
         self.stage.end().await;
-        Verdict {
+        let verdict = Verdict {
             file: self.scenario.file.clone(),
             name: self.scenario.name.clone(),
             passed: misses.is_empty() && breaches.is_empty() && self.problems.is_empty(),
@@ -278,7 +366,8 @@ impl<'a, S: Stage> Player<'a, S> {
             breaches,
             problems: self.problems,
             trace,
-        }
+        };
+        (verdict, ending)
     }
 }
 
@@ -286,7 +375,7 @@ fn scene<'a, S: Stage>(
     now: Duration,
     cluster: &'a Cluster,
     stage: &'a S,
-    glance: &'a Glance,
+    (glance, asked): (&'a Glance, &'a [Entry]),
     observer: &'a Observer,
     scenario: &'a Scenario,
 ) -> Scene<'a> {
@@ -294,31 +383,11 @@ fn scene<'a, S: Stage>(
         now,
         store: cluster.store(),
         log: &cluster.server.log,
+        asked,
         glance,
         journal: stage.journal(),
         results: stage.results(),
         observer,
         host: &scenario.host.node,
     }
-}
-
-/// All objects that the observer follows, as if they had just changed.
-fn everything(store: &crate::api::Store) -> Vec<Change> {
-    const FOLLOWED: [&str; 4] = [
-        "nodes",
-        "pods",
-        "virtualmachineinstances",
-        "virtualmachineinstancemigrations",
-    ];
-    let mut all = Vec::new();
-    for resource in FOLLOWED {
-        all.extend(store.list_shared(resource).into_iter().map(|object| Change {
-            revision: store.revision(),
-            kind: crate::api::ChangeKind::Modified,
-            resource: resource.to_owned(),
-            previous: Some(object.clone()),
-            object,
-        }));
-    }
-    all
 }

@@ -56,7 +56,10 @@ impl Journal {
 
     /// Everything from line `from` on.
     pub fn lines_from(&self, from: usize) -> Vec<Line> {
-        self.lock().get(from..).map(<[Line]>::to_vec).unwrap_or_default()
+        self.lock()
+            .get(from..)
+            .map(<[Line]>::to_vec)
+            .unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Line>> {
@@ -106,8 +109,10 @@ pub struct Scene<'a> {
     pub now: Duration,
     /// The cluster.
     pub store: &'a Store,
-    /// What the API server was asked.
+    /// What the API server was asked by anybody.
     pub log: &'a Log,
+    /// What the agent asked, without bodies.
+    pub asked: &'a [Entry],
     /// The agent and the host.
     pub glance: &'a Glance,
     /// The agent's journal.

@@ -1,6 +1,7 @@
 //! What a front has to offer: a host with an agent on it.
 
 use std::future::Future;
+use std::time::Duration;
 
 use super::scene::{Glance, Journal, Results};
 use crate::host::Moment;
@@ -38,6 +39,8 @@ pub trait Stage {
     fn look(&mut self) -> impl Future<Output = Glance>;
     /// The boot id of the running system.
     fn boot_id(&self) -> String;
+    /// How late this process and its clock have been in all, in the story's time: nothing where time is simulated.
+    fn lateness(&self) -> Duration;
     /// Everything that happened to the host.
     fn history(&self) -> Vec<Moment>;
     /// The host or the agent's service will do something by itself.

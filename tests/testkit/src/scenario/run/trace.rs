@@ -35,7 +35,7 @@ impl Trace {
     }
 
     /// An event of the story.
-    pub fn event(&mut self, at: Duration, what: String) {
+    pub fn event(&mut self, at: Duration, what: &str) {
         if self.on {
             self.lines.push((at, format!("STORY    {what}")));
         }
@@ -55,16 +55,19 @@ impl Trace {
         for entry in scene.log.entries_from(self.requests) {
             self.requests += 1;
             if scene.from_agent(&entry) {
-                self.lines.push((entry.at, format!("REQUEST  {}", request(&entry))));
+                self.lines
+                    .push((entry.at, format!("REQUEST  {}", request(&entry))));
             }
         }
         for moment in history.get(self.moments..).unwrap_or_default() {
-            self.lines.push((moment.at, format!("HOST     {:?}", moment.change)));
+            self.lines
+                .push((moment.at, format!("HOST     {:?}", moment.change)));
         }
         self.moments = history.len();
         for line in scene.journal.lines_from(self.journal) {
             self.journal += 1;
-            self.lines.push((line.at, format!("JOURNAL  {} {}", line.level, line.text)));
+            self.lines
+                .push((line.at, format!("JOURNAL  {} {}", line.level, line.text)));
         }
         self.status(scene, at);
     }
@@ -93,7 +96,12 @@ impl Trace {
         if !self.on {
             return Vec::new();
         }
-        for entry in scene.log.entries().iter().filter(|entry| scene.from_agent(entry)) {
+        for entry in scene
+            .log
+            .entries()
+            .iter()
+            .filter(|entry| scene.from_agent(entry))
+        {
             if let (Some(answered), Some(status)) = (entry.answered, entry.status)
                 && entry.verb != "watch"
             {
@@ -114,7 +122,8 @@ fn request(entry: &Entry) -> String {
     let mut text = format!("{} {}", entry.verb, entry.resource);
     for part in [&entry.subresource, &entry.namespace, &entry.name] {
         if !part.is_empty() {
-            text += &format!(" {part}");
+            text.push(' ');
+            text += part;
         }
     }
     if entry.dry_run {
@@ -135,7 +144,10 @@ fn object(change: &Change) -> Option<String> {
         ChangeKind::Deleted => "deleted",
     };
     let now = summary(&change.resource, object);
-    let before = change.previous.as_ref().map(|before| summary(&change.resource, before));
+    let before = change
+        .previous
+        .as_ref()
+        .map(|before| summary(&change.resource, before));
     if change.kind == ChangeKind::Modified && before.as_ref() == Some(&now) {
         return None;
     }

@@ -13,7 +13,10 @@ enum State {
     /// Not decided yet; what was there at the last look.
     Open(Option<String>),
     Held,
-    Failed { at: Duration, why: String },
+    Failed {
+        at: Duration,
+        why: String,
+    },
 }
 
 /// One expectation over the whole story.
@@ -36,17 +39,34 @@ pub struct Miss {
     pub but: String,
 }
 
+/// How far a real clock may be off, in the story's time; nothing where time is simulated.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Slack {
+    /// At any moment.
+    pub fixed: Duration,
+    /// And this part of the time that has passed: every step costs a little.
+    pub share: f64,
+    /// And as much as the machine was late.
+    pub late: Duration,
+}
+
+impl Slack {
+    /// At a moment of the story.
+    pub fn at(self, moment: Duration) -> Duration {
+        self.fixed + moment.mul_f64(self.share) + self.late
+    }
+}
+
 /// All expectations of a story.
 #[derive(Debug)]
 pub struct Tracker {
     tracks: Vec<Track>,
-    /// How far a real clock may be off, in simulated time.
-    slack: Duration,
+    slack: Slack,
 }
 
 impl Tracker {
-    /// Nothing looked at yet. `slack` is zero where time is simulated.
-    pub fn new(expectations: &[Expect], slack: Duration) -> Self {
+    /// Nothing looked at yet.
+    pub fn new(expectations: &[Expect], slack: Slack) -> Self {
         let tracks = expectations
             .iter()
             .map(|expect| Track {
@@ -72,6 +92,22 @@ impl Tracker {
         open.filter_map(|track| track.moment(self.slack))
             .max()
             .unwrap_or_default()
+    }
+
+    /// The machine has been late by so much in all.
+    pub fn late(&mut self, by: Duration) {
+        self.slack.late = by;
+    }
+
+    /// Before anything has happened: what is true already cannot come true by some moment, so such an expectation proves nothing.
+    pub fn begin(&mut self, scene: &Scene<'_>) {
+        for track in &mut self.tracks {
+            if matches!(track.expect.when, When::By(_)) && judge(&track.expect.what, scene).is_ok()
+            {
+                let why = "it is true from the beginning, so `by` proves nothing: use `at`, `always` or no time at all";
+                track.fail(scene.now, why.into());
+            }
+        }
     }
 
     /// Looks at whatever is to be looked at in this scene.
@@ -120,20 +156,22 @@ impl Track {
     }
 
     /// The moment at which it is decided at the latest.
-    fn moment(&self, slack: Duration) -> Option<Duration> {
+    fn moment(&self, slack: Slack) -> Option<Duration> {
         match self.expect.when {
-            When::At(at) | When::By(at) => Some(at + slack),
-            When::NeverBefore(at) => Some(at.saturating_sub(slack)),
+            When::At(at) | When::By(at) => Some(at + slack.at(at)),
+            When::NeverBefore(at) => Some(at.saturating_sub(slack.at(at))),
             When::Always | When::End => None,
         }
     }
 
-    fn look(&mut self, scene: &Scene<'_>, slack: Duration) {
+    fn look(&mut self, scene: &Scene<'_>, slack: Slack) {
         match self.expect.when {
             // A real clock meets no exact moment: true at some time around it.
-            When::At(at) if scene.now + slack >= at => self.once(scene, at + slack),
-            When::By(by) => self.once(scene, by + slack),
-            When::NeverBefore(before) => self.not_before(scene, before.saturating_sub(slack)),
+            When::At(at) if scene.now + slack.at(at) >= at => self.once(scene, at + slack.at(at)),
+            When::By(by) => self.once(scene, by + slack.at(by)),
+            When::NeverBefore(before) => {
+                self.not_before(scene, before.saturating_sub(slack.at(before)));
+            }
             When::Always => {
                 if let Err(why) = judge(&self.expect.what, scene) {
                     self.fail(scene.now, why);

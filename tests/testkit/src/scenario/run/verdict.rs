@@ -52,7 +52,7 @@ impl Verdict {
             let _ = writeln!(text, "{line}");
         }
         let word = if self.passed { "ok  " } else { "FAIL" };
-        let length = show(Duration::from_millis((self.seconds * 1000.0) as u64));
+        let length = show(Duration::try_from_secs_f64(self.seconds).unwrap_or_default());
         let _ = writeln!(
             text,
             "{word} {} — {} ({} expectations, {length})",
@@ -69,7 +69,13 @@ impl Verdict {
             let _ = writeln!(text, "          at {}: {}", at(miss.at), miss.but);
         }
         for breach in &self.breaches {
-            let _ = writeln!(text, "     rule {} broken at {}: {}", breach.rule, at(breach.at), breach.what);
+            let _ = writeln!(
+                text,
+                "     rule {} broken at {}: {}",
+                breach.rule,
+                at(breach.at),
+                breach.what
+            );
         }
         text
     }

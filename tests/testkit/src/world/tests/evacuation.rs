@@ -30,6 +30,36 @@ async fn one_vm_moves_in_the_order_of_the_notes() {
         .until(30.0, "moved", |bench| !bench.is_on("v0", "n1"))
         .await;
     bench.sleep(5.0).await;
-    println!("{}", bench.story(begin).join("\n"));
+    let story = bench.story(begin);
+    let mut rest = story.iter();
+    for step in ORDER {
+        assert!(
+            rest.any(|line| line.contains(step)),
+            "{step:?} is missing or comes too early in\n{}",
+            story.join("\n")
+        );
+    }
     bench.check();
 }
+
+/// kubevirt-semantics 11.3 with the additions of control-plane.md 5.
+const ORDER: [&str; 18] = [
+    "status.evacuationNodeName=n1",
+    "virtualmachineinstancemigrations kubevirt: ADDED",
+    "latest-observed-api-version",
+    "status.phase=Pending",
+    "pods virt: ADDED",
+    "pods virt: spec.nodeName=",
+    "status.phase=Scheduling",
+    "status.phase=Scheduled",
+    "metadata.labels.kubevirt.io/migrationTargetNodeName=",
+    "status.phase=PreparingTarget",
+    "status.migrationState.targetNodeAddress",
+    "status.phase=TargetReady",
+    "status.migrationState.startTimestamp",
+    "virtualmachineinstancemigrations kubevirt: status.phase=Running",
+    "metadata.labels.kubevirt.io/nodeName=",
+    "migration-target-ready-timestamp",
+    "status.migrationState.completed",
+    "status.phase=Succeeded",
+];

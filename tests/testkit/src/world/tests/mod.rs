@@ -1,8 +1,11 @@
 //! Does the simulated cluster do what real ones did?
 
+mod budgets;
 mod evacuation;
 mod evictions;
 mod failures;
+mod nodes;
+mod owners;
 mod pacing;
 
 use std::time::Duration;
@@ -53,7 +56,7 @@ impl Bench {
             .server
             .store
             .update(kind::NODES, "", node, |node| {
-                node["spec"]["unschedulable"] = json!(true)
+                node["spec"]["unschedulable"] = json!(true);
             });
     }
 
@@ -143,7 +146,7 @@ impl Bench {
             .unwrap()
             .iter()
             .filter(|change| interesting(&change.resource))
-            .map(|change| line(change))
+            .map(line)
             .collect()
     }
 

@@ -18,15 +18,15 @@ impl Migrations {
             .map(|vmi| vmi["status"]["migrationState"].clone());
         let copied = text(vmim, "status.migrationState.migrationUid") == uid(vmim);
         if let Some(state) = state.filter(|_| !copied) {
-            self.update(store, vmim, |vmim| vmim["status"]["migrationState"] = state);
+            Self::update(store, vmim, |vmim| vmim["status"]["migrationState"] = state);
             return;
         }
         if vmim["metadata"]["finalizers"]
             .as_array()
             .is_some_and(|all| !all.is_empty())
         {
-            self.update(store, vmim, |vmim| {
-                vmim["metadata"]["finalizers"] = json!([])
+            Self::update(store, vmim, |vmim| {
+                vmim["metadata"]["finalizers"] = json!([]);
             });
             return;
         }

@@ -54,13 +54,13 @@ impl Migrations {
             return Ok(());
         }
         if let Some(reason) = self.failure(store, vmim, vmi.as_deref())? {
-            self.fail(store, vmim, &reason);
+            Self::fail(store, vmim, &reason);
             return Ok(());
         }
         let Some(vmi) = vmi else { return Ok(()) };
         match phase(vmim) {
             "" => {
-                self.begin(store, vmim, &vmi);
+                Self::begin(store, vmim, &vmi);
                 Ok(())
             }
             "Pending" => self.pending(store, vmim, &vmi, queue),
@@ -70,20 +70,20 @@ impl Migrations {
             }
             "Scheduled" => self.scheduled(store, vmim, &vmi),
             _ => {
-                self.follow(store, vmim, &vmi);
+                Self::follow(store, vmim, &vmi);
                 Ok(())
             }
         }
     }
 
     /// Steps 4 and 5: two annotations, then Pending.
-    fn begin(&self, store: &Store, vmim: &Value, vmi: &Value) {
+    fn begin(store: &Store, vmim: &Value, vmi: &Value) {
         const OBSERVED: [&str; 2] = [
             "kubevirt.io/latest-observed-api-version",
             "kubevirt.io/storage-observed-api-version",
         ];
         if annotation(vmim, OBSERVED[0]).is_none() {
-            self.update(store, vmim, |vmim| {
+            Self::update(store, vmim, |vmim| {
                 for key in OBSERVED {
                     vmim["metadata"]["annotations"][key] = json!("v1");
                 }
@@ -95,19 +95,19 @@ impl Migrations {
             .map(|pod| name(pod).to_owned())
             .unwrap_or_default();
         let now = store.stamp();
-        self.update(store, vmim, |vmim| {
+        Self::update(store, vmim, |vmim| {
             set_phase(vmim, "Pending", &now);
             vmim["status"]["migrationState"] = json!({"sourcePod": source});
         });
     }
 
-    fn update(&self, store: &Store, vmim: &Value, change: impl FnOnce(&mut Value)) {
+    fn update(store: &Store, vmim: &Value, change: impl FnOnce(&mut Value)) {
         store.update(kind::VMIMS, namespace(vmim), name(vmim), change);
     }
 
-    fn set_phase(&self, store: &Store, vmim: &Value, phase: &str) {
+    fn set_phase(store: &Store, vmim: &Value, phase: &str) {
         let now = store.stamp();
-        self.update(store, vmim, |vmim| set_phase(vmim, phase, &now));
+        Self::update(store, vmim, |vmim| set_phase(vmim, phase, &now));
     }
 
     fn update_vmi(
@@ -130,7 +130,7 @@ impl Migrations {
                     && !has(vmi, "status.migrationState.endTimestamp")
                 {
                     self.update_vmi(store, vmi, |vmi| {
-                        vmi["status"]["migrationState"]["abortRequested"] = json!(true)
+                        vmi["status"]["migrationState"]["abortRequested"] = json!(true);
                     })?;
                 }
                 Ok(false)
@@ -138,7 +138,7 @@ impl Migrations {
             ("PreparingTarget" | "TargetReady", Some(_)) => Ok(false),
             _ => {
                 let (now, why) = (store.stamp(), "Migration failed due to being canceled");
-                self.update(store, vmim, |vmim| {
+                Self::update(store, vmim, |vmim| {
                     set_condition(vmim, "migrationAbortRequested", "True", "", "", &now);
                     set_phase(vmim, "Failed", &now);
                 });
@@ -157,8 +157,8 @@ impl Migrations {
         }
     }
 
-    fn fail(&self, store: &Store, vmim: &Value, reason: &str) {
-        self.set_phase(store, vmim, "Failed");
+    fn fail(store: &Store, vmim: &Value, reason: &str) {
+        Self::set_phase(store, vmim, "Failed");
         store.record_event(vmim, "Warning", "FailedMigration", reason);
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use super::super::{active_pod, is_running, launcher, migrations_of, pods_of, target_pod};
+use super::super::{active_pod, launcher, migrations_of, pods_of, running, target_pod};
 use super::{Migrations, VMIM};
 use crate::api::Store;
 use crate::kubernetes::engine::{Key, Queue, Unavailable};
@@ -35,13 +35,13 @@ impl Migrations {
         queue: &mut Queue,
     ) -> Result<(), Unavailable> {
         if target_pod(store, vmim).is_some() {
-            self.set_phase(store, vmim, "Scheduling");
+            Self::set_phase(store, vmim, "Scheduling");
             return Ok(());
         }
         self.announce(store, vmim, vmi);
         if annotation(vmi, "kubevirt.io/nonroot").is_none() {
             return self.update_vmi(store, vmi, |vmi| {
-                vmi["metadata"]["annotations"]["kubevirt.io/nonroot"] = json!("true")
+                vmi["metadata"]["annotations"]["kubevirt.io/nonroot"] = json!("true");
             });
         }
         let key = Key::of(VMIM, vmim);
@@ -102,11 +102,7 @@ impl Migrations {
     /// Whether a slot of the cluster and one of the node is free, and nobody more urgent waits.
     fn may_start(&self, store: &Store, vmim: &Value, vmi: &Value) -> bool {
         let settings = self.api.settings();
-        let all = store.list_shared(kind::VMIMS);
-        let running: Vec<_> = all
-            .iter()
-            .filter(|other| !ended(other) && is_running(store, other))
-            .collect();
+        let running = running(store);
         let node = text(vmi, "status.nodeName");
         let outbound = running
             .iter()
@@ -115,7 +111,11 @@ impl Migrations {
         if running.len() >= settings.per_cluster || outbound >= settings.per_node {
             return false;
         }
-        !settings.has_priority_queue() || !all.iter().any(|other| self.is_ahead(store, other, vmim))
+        !settings.has_priority_queue()
+            || !store
+                .list_shared(kind::VMIMS)
+                .iter()
+                .any(|other| self.is_ahead(store, other, vmim))
     }
 
     /// Whether a running VMIM uses an outbound slot of `node`: its VM is there, and from 1.7 also as long as it came from there.
@@ -142,11 +142,8 @@ impl Migrations {
 
     fn has_own_slot(&self, store: &Store, vmi: &Value) -> bool {
         let node = text(vmi, "status.nodeName");
-        let running = store
-            .list_shared(kind::VMIMS)
-            .into_iter()
-            .filter(|other| !ended(other) && is_running(store, other));
-        running
+        running(store)
+            .iter()
             .filter(|other| self.leaves(store, other, node))
             .count()
             < self.api.settings().per_node

@@ -21,7 +21,7 @@ impl Migrations {
             return;
         };
         if phase(&pod) == "Running" && started(&pod) {
-            self.set_phase(store, vmim, "Scheduled");
+            Self::set_phase(store, vmim, "Scheduled");
             return;
         }
         let unschedulable = condition(&pod, "PodScheduled")
@@ -43,7 +43,7 @@ impl Migrations {
         .unwrap_or_default();
         let patience = self.patience(vmim, unschedulable);
         if age < patience {
-            queue.after(Key::of(VMIM, vmim), patience - age);
+            queue.after(Key::of(VMIM, vmim), patience.saturating_sub(age));
             return;
         }
         let what = if unschedulable {
@@ -86,7 +86,7 @@ impl Migrations {
         vmi: &Value,
     ) -> Result<(), Unavailable> {
         if migrates_by(vmi, uid(vmim)) {
-            self.set_phase(store, vmim, "PreparingTarget");
+            Self::set_phase(store, vmim, "PreparingTarget");
             return Ok(());
         }
         let Some(target) = target_pod(store, vmim) else {
@@ -131,20 +131,22 @@ impl Migrations {
     }
 
     /// Steps 13, 15 and 21.
-    pub(super) fn follow(&self, store: &Store, vmim: &Value, vmi: &Value) {
+    pub(super) fn follow(store: &Store, vmim: &Value, vmi: &Value) {
         if !migrates_by(vmi, uid(vmim)) {
             return;
         }
         let state = &vmi["status"]["migrationState"];
         match phase(vmim) {
             "PreparingTarget" if has(state, "targetNodeAddress") => {
-                self.set_phase(store, vmim, "TargetReady")
+                Self::set_phase(store, vmim, "TargetReady");
             }
-            "TargetReady" if has(state, "startTimestamp") => self.set_phase(store, vmim, "Running"),
+            "TargetReady" if has(state, "startTimestamp") => {
+                Self::set_phase(store, vmim, "Running");
+            }
             "Running"
                 if flag(state, "completed") && !flag(state, "failed") && !has_followup(vmi) =>
             {
-                self.set_phase(store, vmim, "Succeeded");
+                Self::set_phase(store, vmim, "Succeeded");
                 store.record_event(
                     vmim,
                     "Normal",

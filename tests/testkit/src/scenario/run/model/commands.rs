@@ -23,7 +23,11 @@ pub(super) fn give(
     let (command, save, waits) = match what {
         AgentDo::Trigger(keys) => {
             let waits = !keys.no_wait;
-            (Command::Trigger(trigger(keys)?, answer), keys.save.clone(), waits)
+            (
+                Command::Trigger(trigger(keys)?, answer),
+                keys.save.clone(),
+                waits,
+            )
         }
         AgentDo::Cancel(keys) => {
             let abort_migrations = keys.abort_migrations;

@@ -1,6 +1,6 @@
 //! The in-process front: the agent's own driver and adapters in this process, under tokio's paused clock.
 
-mod commands;
+pub(super) mod commands;
 pub(super) mod journal;
 
 use std::sync::Arc;
@@ -163,8 +163,13 @@ impl ModelStage {
 
     /// A driver that has ended by itself has panicked.
     fn reap(&mut self) {
-        if self.agent.as_ref().is_some_and(|agent| agent.task.is_finished()) {
-            self.panics.push("the agent's task has ended by itself".into());
+        if self
+            .agent
+            .as_ref()
+            .is_some_and(|agent| agent.task.is_finished())
+        {
+            self.panics
+                .push("the agent's task has ended by itself".into());
             self.kill(true);
             self.starts = Some(self.clock.elapsed() + RESTART);
         }
@@ -175,7 +180,10 @@ impl Stage for ModelStage {
     async fn begin(&mut self) -> Result<(), String> {
         self.start();
         for _ in 0..PATIENCE {
-            let ready = self.agent.as_ref().is_some_and(|agent| agent.handle.status.borrow().hold.held);
+            let ready = self
+                .agent
+                .as_ref()
+                .is_some_and(|agent| agent.handle.status.borrow().hold.held);
             if ready {
                 return Ok(());
             }
@@ -318,6 +326,10 @@ impl Stage for ModelStage {
         self.host.boot_id()
     }
 
+    fn lateness(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn history(&self) -> Vec<Moment> {
         self.host.history()
     }
@@ -347,7 +359,11 @@ impl Stage for ModelStage {
 impl ModelStage {
     /// What the adapter makes of a signal: a body that is not exactly one boolean is no `PrepareForShutdown`.
     fn signal(&self, signal: &Signal) {
-        let body: Vec<bool> = signal.body.iter().filter_map(toml::Value::as_bool).collect();
+        let body: Vec<bool> = signal
+            .body
+            .iter()
+            .filter_map(toml::Value::as_bool)
+            .collect();
         let well_formed = signal.signature == "b"
             && body.len() == signal.body.len()
             && signal.path == "/org/freedesktop/login1"

@@ -32,7 +32,10 @@ impl Cluster {
             marks(scene, found);
         }
         if scene.observer.ours && !scene.observer.cordoned {
-            found.add(Rule::Cordons, "our marker is on a node that is not cordoned");
+            found.add(
+                Rule::Cordons,
+                "our marker is on a node that is not cordoned",
+            );
         }
     }
 }

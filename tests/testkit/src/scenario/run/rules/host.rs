@@ -39,10 +39,7 @@ impl Host {
                 Change::CalledOff => self.deadline = None,
                 Change::LockGone("released") => self.released(terms, scene, moment.at, found),
                 Change::Down(_) => self.down(terms, moment.at, found),
-                Change::LockTaken
-                | Change::LockGone(_)
-                | Change::Up { .. }
-                | Change::Note(_) => {}
+                Change::LockTaken | Change::LockGone(_) | Change::Up { .. } | Change::Note(_) => {}
             }
         }
     }
@@ -55,7 +52,7 @@ impl Host {
             .collect();
         let over = self
             .deadline
-            .is_some_and(|limit| at + terms.margin + ROUNDING + terms.slack >= limit);
+            .is_some_and(|limit| at + terms.margin + ROUNDING + terms.slack.at(at) >= limit);
         if !left.is_empty() && !over {
             found.add(
                 Rule::EarlyRelease,
@@ -66,11 +63,14 @@ impl Host {
 
     fn down(&mut self, terms: &Terms, at: Duration, found: &mut Found) {
         if let Some(deadline) = self.deadline.take()
-            && at > deadline + Duration::from_secs(1) + terms.slack
+            && at > deadline + Duration::from_secs(1) + terms.slack.at(at)
         {
             found.add(
                 Rule::HeldTooLong,
-                format!("the host went down {} after the limit", show(at - deadline)),
+                format!(
+                    "the host went down {} after the limit",
+                    show(at.saturating_sub(deadline))
+                ),
             );
         }
     }

@@ -8,7 +8,8 @@ mod requests;
 
 use std::time::Duration;
 
-use super::scene::{Line, Scene};
+use super::scene::Scene;
+use super::tracker::Slack;
 use crate::host::Moment;
 use crate::scenario::{Rule, Scenario};
 
@@ -39,7 +40,7 @@ pub struct Terms {
     /// What the agent keeps free before logind's limit.
     pub margin: Duration,
     /// How far a real clock may be off.
-    pub slack: Duration,
+    pub slack: Slack,
 }
 
 /// Everything that is watched.
@@ -51,6 +52,8 @@ pub struct Rules {
     cluster: cluster::Cluster,
     host: host::Host,
     lines_seen: usize,
+    /// Errors in the journal for which nothing has failed yet.
+    errors: Vec<(Duration, String)>,
 }
 
 impl Rules {
@@ -63,6 +66,7 @@ impl Rules {
             terms,
             breaches: Vec::new(),
             lines_seen: 0,
+            errors: Vec::new(),
         }
     }
 
@@ -88,9 +92,7 @@ impl Rules {
         self.cluster.step(scene, &mut found);
         let lines = scene.journal.lines_from(self.lines_seen);
         self.lines_seen += lines.len();
-        for line in lines {
-            journal(&line, &mut found);
-        }
+        self.journal(scene, &mut found);
         self.add(found);
     }
 
@@ -102,6 +104,13 @@ impl Rules {
         };
         self.cluster.end(&self.terms, scene, &mut found);
         self.add(found);
+        for (at, text) in std::mem::take(&mut self.errors) {
+            self.broken(
+                Rule::ErrorLines,
+                at,
+                format!("the journal has an error: {text}"),
+            );
+        }
     }
 
     /// A rule that somebody else watches was broken.
@@ -117,6 +126,33 @@ impl Rules {
     /// Everything that was broken and not allowed, each sentence once.
     pub fn breaches(&self) -> &[Breach] {
         &self.breaches
+    }
+
+    /// A drain that has failed (deadline, another machine, no API) says so as an error, and rightly; nothing else does.
+    fn journal(&mut self, scene: &Scene<'_>, found: &mut Found) {
+        let lines = scene.journal.lines_from(self.lines_seen);
+        self.lines_seen += lines.len();
+        for line in lines.into_iter().filter(|line| line.level == "error") {
+            if line.text.contains("panicked") {
+                found.add(
+                    Rule::Panic,
+                    format!("the journal has a panic: {}", line.text),
+                );
+            } else {
+                self.errors.push((scene.now, line.text));
+            }
+        }
+        let drain = scene
+            .glance
+            .status
+            .as_ref()
+            .and_then(|status| status.drain.as_ref());
+        if drain
+            .and_then(|drain| drain.exit)
+            .is_some_and(|exit| exit != 0 && exit != 5)
+        {
+            self.errors.clear();
+        }
     }
 
     fn add(&mut self, found: Found) {
@@ -143,16 +179,5 @@ struct Found {
 impl Found {
     fn add(&mut self, rule: Rule, what: impl Into<String>) {
         self.list.push((rule, what.into()));
-    }
-}
-
-fn journal(line: &Line, found: &mut Found) {
-    if line.level == "error" {
-        let rule = if line.text.contains("panicked") {
-            Rule::Panic
-        } else {
-            Rule::ErrorLines
-        };
-        found.add(rule, format!("the journal has an error: {}", line.text));
     }
 }

@@ -89,23 +89,38 @@ impl Requests {
         let name = format!("{}/{}", entry.namespace, entry.name);
         let pod = pod(scene, entry);
         if entry.uid.is_none() {
-            found.add(Rule::UidPrecondition, format!("pod {name} was evicted without its UID"));
+            found.add(
+                Rule::UidPrecondition,
+                format!("pod {name} was evicted without its UID"),
+            );
         }
         if entry.name.starts_with("hp-volume-") || pod.is_some_and(|pod| pod.mirror) {
-            found.add(Rule::NeverEvicted, format!("pod {name} must never be evicted"));
+            found.add(
+                Rule::NeverEvicted,
+                format!("pod {name} must never be evicted"),
+            );
         } else if pod.is_some_and(|pod| !pod.launcher) {
-            found.add(Rule::LaunchersOnly, format!("pod {name} is no launcher and was evicted"));
+            found.add(
+                Rule::LaunchersOnly,
+                format!("pod {name} is no launcher and was evicted"),
+            );
         }
         if let Some(pod) = pod
             && pod.node != self.host
         {
-            found.add(Rule::OwnNodeOnly, format!("pod {name} of node {} was evicted", pod.node));
+            found.add(
+                Rule::OwnNodeOnly,
+                format!("pod {name} of node {} was evicted", pod.node),
+            );
         }
         if entry.dry_run {
             return;
         }
         if !self.evicted_once && !self.cordoned_once {
-            found.add(Rule::CordonFirst, format!("pod {name} was evicted before the cordon"));
+            found.add(
+                Rule::CordonFirst,
+                format!("pod {name} was evicted before the cordon"),
+            );
         }
         self.evicted_once = true;
         if let Some(pod) = pod {
@@ -126,7 +141,7 @@ impl Requests {
             return;
         };
         let visible = |since: Option<Duration>| {
-            since.is_some_and(|since| since.max(*accepted) + VISIBLE + terms.slack < entry.at)
+            since.is_some_and(|since| since.max(*accepted) + VISIBLE + terms.slack.fixed < entry.at)
         };
         let story = scene.observer.vms.get(&pod.vm);
         let marked = story.and_then(|story| story.marked_since);
@@ -138,7 +153,10 @@ impl Requests {
         if busy {
             found.add(
                 Rule::NoRepeat,
-                format!("pod {} was evicted again while its VM is marked or migrates", pod.name),
+                format!(
+                    "pod {} was evicted again while its VM is marked or migrates",
+                    pod.name
+                ),
             );
         }
     }
@@ -149,14 +167,16 @@ impl Requests {
         };
         match (entry.resource.as_str(), entry.subresource.as_str()) {
             ("nodes", _) if entry.name != self.host => foreign(format!("node {}", entry.name)),
-            ("pods", _) => match scene.observer.pods.values().find(|pod| {
-                !pod.over && pod.name == format!("{}/{}", entry.namespace, entry.name)
-            }) {
-                Some(pod) if pod.node != self.host => {
-                    foreign(format!("pod {} of node {}", pod.name, pod.node));
+            ("pods", _) => {
+                match scene.observer.pods.values().find(|pod| {
+                    !pod.over && pod.name == format!("{}/{}", entry.namespace, entry.name)
+                }) {
+                    Some(pod) if pod.node != self.host => {
+                        foreign(format!("pod {} of node {}", pod.name, pod.node));
+                    }
+                    _ => {}
                 }
-                _ => {}
-            },
+            }
             ("virtualmachineinstances", _) => {
                 let key = (entry.namespace.clone(), entry.name.clone());
                 let story = scene.observer.vms.get(&key);
@@ -168,8 +188,16 @@ impl Requests {
                     foreign(format!("VMI {}/{}", entry.namespace, entry.name));
                 }
             }
-            ("events" | "selfsubjectaccessreviews" | "selfsubjectreviews" | "leases", _)
-            | ("nodes" | "virtualmachineinstancemigrations" | "virtualmachines", _) => {}
+            (
+                "events"
+                | "selfsubjectaccessreviews"
+                | "selfsubjectreviews"
+                | "leases"
+                | "nodes"
+                | "virtualmachineinstancemigrations"
+                | "virtualmachines",
+                _,
+            ) => {}
             (other, _) => foreign(format!("{other} {}/{}", entry.namespace, entry.name)),
         }
     }
@@ -196,7 +224,8 @@ impl Requests {
     ) {
         let accepted = entry.status == Some(429) && entry.message.contains("vacuation");
         if accepted && let Some(uid) = &entry.uid {
-            self.accepted.insert(uid.clone(), entry.answered.unwrap_or(entry.at));
+            self.accepted
+                .insert(uid.clone(), entry.answered.unwrap_or(entry.at));
         }
         let granted = matches!(entry.status, Some(200 | 201));
         let guest = pod(scene, entry).is_some_and(|pod| pod.launcher && pod.guest);
@@ -219,7 +248,8 @@ fn is_eviction(entry: &Entry) -> bool {
 
 fn uncordon(body: &serde_json::Value) -> bool {
     let spec = &body["spec"];
-    spec.get("unschedulable").is_some_and(|to| to.is_null() || *to == false)
+    spec.get("unschedulable")
+        .is_some_and(|to| to.is_null() || *to == false)
 }
 
 /// The pod that an eviction means: by UID, else by name.

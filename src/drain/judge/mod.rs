@@ -1,0 +1,301 @@
+//! The verdict on one VM, from the newest picture: pure, level-triggered, without memory of events.
+
+mod answers;
+
+use super::policy::Timing;
+use super::time::Mono;
+use super::track::Track;
+use super::verdict::{Blocked, Ignore, Lane, Verdict, Wait};
+use super::world::{
+    Compute, MigrationPhase, MigrationState, MigrationView, PdbView, Picture, PodKind, PodView,
+    Strategy, VmiPhase, VmiView,
+};
+use answers::{asked, lane_or_pause};
+
+/// Everything about one VM that a verdict needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    /// Its launcher pod here, if there is one.
+    pub pod: Option<&'a PodView>,
+    /// Its VMI, where VMIs can be seen and this one is there.
+    pub vmi: Option<&'a VmiView>,
+    /// VMIs can be seen at all.
+    pub vmis_seen: bool,
+    /// Its VMI is there but could not be read.
+    pub vmi_malformed: bool,
+    /// Its VMIMs, oldest first.
+    pub migrations: &'a [&'a MigrationView],
+    /// What we remember of it.
+    pub track: &'a Track,
+}
+
+/// What the verdict needs besides the VM itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Our node.
+    pub node: &'a str,
+    /// Eviction strategy of VMIs that have none; `None` where the KubeVirt object cannot be seen.
+    pub strategy: Option<Strategy>,
+    /// Guests may be shut down: `Ok`, or why not.
+    pub consent: Result<(), Consentless>,
+    /// Budgets, where they can be read.
+    pub pdbs: &'a [PdbView],
+    /// Time constants.
+    pub timing: &'a Timing,
+    /// Now.
+    pub now: Mono,
+}
+
+/// Why guests may not be shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consentless {
+    /// The host stays up and nobody asked for it.
+    NotAsked,
+    /// The configuration says never.
+    Never,
+}
+
+/// The verdict.
+pub fn verdict(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
+    let Some(pod) = case.pod else {
+        return without_pod(case, frame);
+    };
+    match pod.kind {
+        PodKind::Hotplug => return Verdict::Ignore(Ignore::Hotplug),
+        PodKind::Provisioning => return Verdict::Ignore(Ignore::Provisioning),
+        PodKind::Launcher => {}
+    }
+    if pod.is_empty_of_guest() {
+        return Verdict::Gone;
+    }
+    if pod.deleting || case.track.granted.is_some() {
+        return Verdict::Wait(Wait::ShuttingDown);
+    }
+    if case.track.in_flight.is_some() {
+        return Verdict::Wait(Wait::Asking);
+    }
+    match (case.vmi, case.vmis_seen && !case.vmi_malformed) {
+        (Some(vmi), _) => with_vmi(case, vmi, frame),
+        (None, true) => vmi_not_here(case, pod, frame),
+        (None, false) => base_tier(case, pod, frame),
+    }
+}
+
+/// A VMI says it is here, its pod was not seen (the pod list is behind).
+fn without_pod(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
+    match case.vmi {
+        Some(vmi) if vmi.is_final() => Verdict::Gone,
+        Some(vmi) if vmi.node != frame.node => Verdict::Wait(Wait::Arriving {
+            from: vmi.node.clone(),
+        }),
+        Some(_) => Verdict::Wait(Wait::PodUnseen),
+        None => Verdict::Gone,
+    }
+}
+
+/// VMIs can be seen, and this pod's is not among those of our node: it has left, or it is gone, or the
+/// list is behind.
+fn vmi_not_here(case: &Case<'_>, pod: &PodView, frame: &Frame<'_>) -> Verdict {
+    let track = case.track;
+    if track.moved_to.is_some() || (track.seen_here && track.was_migrating()) {
+        return Verdict::Wait(Wait::LeftOver);
+    }
+    if track.seen_here {
+        return Verdict::Wait(Wait::VmiGone);
+    }
+    if is_inbound(pod, frame.node) {
+        return Verdict::Wait(arriving(pod));
+    }
+    if frame.now.since(case.track.first_seen) < frame.timing.retry_first {
+        return Verdict::Wait(Wait::VmiUnseen);
+    }
+    let verdict = asked(case, frame);
+    if verdict == Verdict::Wait(Wait::MigratingUnseen) {
+        return Verdict::Wait(Wait::LeftOver);
+    }
+    verdict
+}
+
+/// Full tier.
+fn with_vmi(case: &Case<'_>, vmi: &VmiView, frame: &Frame<'_>) -> Verdict {
+    if vmi.is_final() || vmi.deleting {
+        return Verdict::Wait(Wait::ShuttingDown);
+    }
+    if vmi.node != frame.node {
+        let inbound = vmi.target_node_label.as_deref() == Some(frame.node) || !case.track.seen_here;
+        return Verdict::Wait(if inbound {
+            Wait::Arriving {
+                from: vmi.node.clone(),
+            }
+        } else {
+            Wait::LeftOver
+        });
+    }
+    let strategy = vmi.strategy.or(frame.strategy);
+    let moving = case.migrations.iter().any(|m| !m.is_final())
+        || vmi
+            .migration
+            .as_ref()
+            .is_some_and(MigrationState::is_running);
+    // KubeVirt's controllers pass over a mark on a VM that cannot or should not migrate.
+    let passed_over = vmi.live_migratable == Some(false) || strategy == Some(Strategy::None);
+    if vmi.mark.is_some() && strategy == Some(Strategy::External) {
+        return Verdict::Wait(Wait::External);
+    }
+    if vmi.mark.is_some() && (moving || !passed_over) {
+        return Verdict::Wait(progress(case, vmi));
+    }
+    if moving {
+        let how_far = progress(case, vmi);
+        let no_sign = matches!(how_far, Wait::Marked | Wait::MarkedByOthers);
+        return Verdict::Wait(if no_sign {
+            Wait::ForeignMigration
+        } else {
+            how_far
+        });
+    }
+    if let Some(waits) = unmarked_after_acceptance(case, frame) {
+        return waits;
+    }
+    let Some(strategy) = strategy else {
+        return asked(case, frame);
+    };
+    let lane = match (strategy, vmi.live_migratable) {
+        (Strategy::None, _) => Lane::Shutdown,
+        (Strategy::External, _) => Lane::External,
+        (Strategy::LiveMigrate | Strategy::LiveMigrateIfPossible, Some(true)) => Lane::Migrate,
+        (_, None) if vmi.phase != VmiPhase::Running || young(case, frame) => {
+            return Verdict::Wait(Wait::Starting);
+        }
+        (Strategy::LiveMigrate, _) => {
+            return Verdict::Blocked(Blocked::NotMigratable {
+                reason: vmi.not_migratable.clone(),
+            });
+        }
+        (Strategy::LiveMigrateIfPossible, _) => Lane::Shutdown,
+    };
+    lane_or_pause(case, lane, frame)
+}
+
+/// A running VM without the condition LiveMigratable gets this long before it counts as not migratable.
+fn young(case: &Case<'_>, frame: &Frame<'_>) -> bool {
+    frame.now.since(case.track.first_seen) < frame.timing.mark_missing
+}
+
+/// Accepted, but the picture shows neither mark nor migration: the picture is behind, or the mark was never
+/// written (KubeVirt 1.4), or somebody took it away.
+fn unmarked_after_acceptance(case: &Case<'_>, frame: &Frame<'_>) -> Option<Verdict> {
+    let accepted = case.track.accepted?;
+    let patience = if case.track.seen_mark {
+        frame.timing.ask_again
+    } else {
+        frame.timing.mark_missing
+    };
+    (frame.now.since(accepted) < patience).then_some(Verdict::Wait(Wait::Marked))
+}
+
+/// How far the migration of a marked or migrating VM is.
+fn progress(case: &Case<'_>, vmi: &VmiView) -> Wait {
+    let of_this_drain = |m: &&&MigrationView| {
+        m.phase == MigrationPhase::Failed && case.track.attempts.contains(&m.migration.uid)
+    };
+    let failed: Vec<_> = case.migrations.iter().filter(of_this_drain).collect();
+    let why = failed.last().map(|m| m.failure_reason.clone());
+    let why = why.unwrap_or_default();
+    let failed = u32::try_from(failed.len()).unwrap_or(u32::MAX);
+    let state = vmi.migration.as_ref();
+    let to = |uid: &str| {
+        state
+            .filter(|s| s.migration_uid == uid)
+            .map(|s| s.target_node.clone())
+            .unwrap_or_default()
+    };
+    match case.migrations.iter().rev().find(|m| !m.is_final()) {
+        Some(m) if !m.held_back.is_empty() => Wait::HeldBack(m.held_back.clone()),
+        Some(m) => match m.phase {
+            MigrationPhase::New | MigrationPhase::Pending if failed > 0 => {
+                Wait::Backoff { failed, why }
+            }
+            MigrationPhase::New | MigrationPhase::Pending => Wait::InQueue,
+            MigrationPhase::Scheduling => Wait::Scheduling,
+            MigrationPhase::Scheduled
+            | MigrationPhase::PreparingTarget
+            | MigrationPhase::TargetReady
+            | MigrationPhase::Running
+            | MigrationPhase::Unknown
+            | MigrationPhase::Succeeded
+            | MigrationPhase::Failed => Wait::Migrating {
+                to: to(&m.migration.uid),
+            },
+        },
+        None if state.is_some_and(MigrationState::is_running) => Wait::Migrating {
+            to: state.map(|s| s.target_node.clone()).unwrap_or_default(),
+        },
+        None if failed > 0 => Wait::Backoff { failed, why },
+        None if case.track.ours || case.track.accepted.is_some() || case.track.maybe_ours => {
+            Wait::Marked
+        }
+        None => Wait::MarkedByOthers,
+    }
+}
+
+/// Base tier: nothing but the pod and the answers.
+fn base_tier(case: &Case<'_>, pod: &PodView, frame: &Frame<'_>) -> Verdict {
+    if is_inbound(pod, frame.node) {
+        return Verdict::Wait(arriving(pod));
+    }
+    if pod.compute == Compute::Waiting && young(case, frame) {
+        // Whether it can migrate is not known to KubeVirt before its guest runs.
+        return Verdict::Wait(Wait::Starting);
+    }
+    asked(case, frame)
+}
+
+fn arriving(pod: &PodView) -> Wait {
+    Wait::Arriving {
+        from: pod.vmi_node_label.clone().unwrap_or_default(),
+    }
+}
+
+/// A fresh target pod still carries the source's name in `kubevirt.io/nodeName` (kubevirt-semantics 3.3).
+pub fn is_inbound(pod: &PodView, node: &str) -> bool {
+    pod.migration_job.is_some()
+        && pod
+            .vmi_node_label
+            .as_deref()
+            .is_some_and(|label| label != node)
+}
+
+/// The node holds no VM according to these lists (design section 3.4). Answers with the VMs that are left.
+pub fn left_here<'a>(
+    picture: &'a Picture,
+    node: &str,
+    lingering: impl Fn(&PodView) -> bool,
+) -> Vec<&'a str> {
+    let pods = picture.pods.seen().into_iter().flatten();
+    let pods =
+        pods.filter(|p| p.kind == PodKind::Launcher && !p.is_empty_of_guest() && !lingering(p));
+    let vmis = picture.vmis.seen().into_iter().flatten();
+    let vmis = vmis.filter(|v| {
+        !v.is_final() && (v.node == node || v.target_node_label.as_deref() == Some(node))
+    });
+    let migrations = picture
+        .migrations
+        .seen()
+        .into_iter()
+        .flatten()
+        .filter(|m| !m.is_final());
+    let us = |m: &&MigrationView| {
+        m.source_node == node || m.target_node == node || m.evacuates.as_deref() == Some(node)
+    };
+    let migrations = migrations.filter(us);
+    let names = pods
+        .map(|p| p.vm.name.as_str())
+        .chain(vmis.map(|v| v.vmi.name.as_str()));
+    names
+        .chain(migrations.map(|m| m.vm.name.as_str()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! One picture, made quick to look things up in: a thousand VMs cost no more than a thousand look-ups each.
+
+use crate::drain::judge::Case;
+use crate::drain::track::Track;
+use crate::drain::world::{MigrationView, Picture, PodView, VmName, VmiView};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Look-ups over a [`Picture`].
+#[derive(Debug)]
+pub(super) struct Index<'a> {
+    pods: BTreeMap<&'a str, &'a PodView>,
+    /// `None` where VMIs cannot be seen.
+    vmis: Option<Vmis<'a>>,
+    /// VMIMs of each VM, oldest first.
+    migrations: BTreeMap<&'a VmName, Vec<&'a MigrationView>>,
+    malformed_vmis: BTreeSet<&'a str>,
+}
+
+#[derive(Debug, Default)]
+struct Vmis<'a> {
+    by_uid: BTreeMap<&'a str, &'a VmiView>,
+    by_name: BTreeMap<(&'a str, &'a str), &'a VmiView>,
+}
+
+impl<'a> Index<'a> {
+    pub(super) fn of(picture: &'a Picture) -> Self {
+        let pods = picture.pods.seen().into_iter().flatten();
+        let migrations = picture.migrations.seen().into_iter().flatten();
+        let mut index = Self {
+            pods: pods.map(|p| (p.pod.uid.as_str(), p)).collect(),
+            vmis: picture.vmis.seen().map(|vmis| Vmis {
+                by_uid: vmis.iter().map(|v| (v.vmi.uid.as_str(), v)).collect(),
+                by_name: vmis.iter().map(|v| (full_name(v), v)).collect(),
+            }),
+            migrations: BTreeMap::new(),
+            malformed_vmis: picture
+                .malformed
+                .iter()
+                .filter(|m| m.resource == "virtualmachineinstances")
+                .map(|m| m.object.as_str())
+                .collect(),
+        };
+        for m in migrations {
+            index.migrations.entry(&m.vm).or_default().push(m);
+        }
+        for of_one in index.migrations.values_mut() {
+            // Of one second, the unfinished one is the newest.
+            of_one.sort_by_key(|m| (m.created, !m.is_final(), &m.migration.name));
+        }
+        index
+    }
+
+    /// The pod of this track, where it is in the picture.
+    pub(super) fn pod_of(&self, track: &Track) -> Option<&'a PodView> {
+        self.pods.get(track.pod.uid.as_str()).copied()
+    }
+
+    /// Whether VMIs can be seen at all.
+    pub(super) fn sees_vmis(&self) -> bool {
+        self.vmis.is_some()
+    }
+
+    /// The VMI of this track: by UID, or by name where the UID is not known.
+    pub(super) fn vmi_of(&self, track: &Track) -> Option<&'a VmiView> {
+        let vmis = self.vmis.as_ref()?;
+        if track.vmi_uid.is_empty() {
+            let name = (track.vm.namespace.as_str(), track.vm.name.as_str());
+            return vmis.by_name.get(&name).copied();
+        }
+        vmis.by_uid.get(track.vmi_uid.as_str()).copied()
+    }
+
+    /// VMIMs of one VM, oldest first.
+    pub(super) fn migrations_of(&self, vm: &VmName) -> &[&'a MigrationView] {
+        self.migrations.get(vm).map_or(&[], Vec::as_slice)
+    }
+
+    /// A VMIM of this VM is not over.
+    pub(super) fn is_moving(&self, vm: &VmName) -> bool {
+        self.migrations_of(vm).iter().any(|m| !m.is_final())
+    }
+
+    /// Everything the verdict on one track needs.
+    pub(super) fn case<'c>(&'c self, track: &'c Track) -> Case<'c> {
+        let malformed = !self.malformed_vmis.is_empty()
+            && self.malformed_vmis.contains(track.vm.to_string().as_str());
+        Case {
+            pod: self.pod_of(track),
+            vmi: self.vmi_of(track),
+            vmis_seen: self.sees_vmis(),
+            vmi_malformed: malformed,
+            migrations: self.migrations_of(&track.vm),
+            track,
+        }
+    }
+}
+
+fn full_name(vmi: &VmiView) -> (&str, &str) {
+    (&vmi.vmi.namespace, &vmi.vmi.name)
+}

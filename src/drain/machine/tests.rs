@@ -1,1 +1,0 @@
-//! Stories of one drain, told to the machine input by input.

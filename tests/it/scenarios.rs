@@ -1,0 +1,147 @@
+//! Every story of `tests/scenarios`, played on the in-process front: one test for each file.
+//!
+//! `clustersim scenario FILE` plays one by hand, `--trace` shows its whole timeline, `--against binary` plays it with the shipped
+//! binary.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use testkit::scenario::Scenario;
+use testkit::scenario::run::{Options, on_model};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
+}
+
+/// Plays one file and fails with its verdict.
+fn play(name: &str) {
+    let file = folder().join(format!("{name}.toml"));
+    let story = match Scenario::load(&file) {
+        Ok(story) => story,
+        Err(problem) => panic!("{problem}"),
+    };
+    let verdict = on_model(&story, &Options::default());
+    assert!(
+        verdict.passed,
+        "\n{}\nreplay: clustersim scenario --trace tests/scenarios/{name}.toml",
+        verdict.text()
+    );
+}
+
+macro_rules! stories {
+    ($($name:ident),+ $(,)?) => {
+        const STORIES: &[&str] = &[$(stringify!($name)),+];
+        $(#[test]
+        fn $name() {
+            play(stringify!($name));
+        })+
+    };
+}
+
+stories![
+    another_machine,
+    answer_lost,
+    api_down_20s,
+    api_down_at_signal,
+    api_hangs,
+    api_slow,
+    consent_given,
+    consent_needed,
+    consent_needed_base,
+    deadline_names_what_is_left,
+    double_signal,
+    fifty_mixed,
+    fifty_mixed_all_at_once,
+    hundred_vms,
+    kill_cancelling,
+    kill_confirming,
+    kill_deadline,
+    kill_drained,
+    kill_evacuating,
+    kill_preparing,
+    kubevirt_1_4,
+    kubevirt_1_4_base,
+    kubevirt_1_5,
+    kubevirt_1_6,
+    kubevirt_1_7,
+    kubevirt_1_8,
+    kubevirt_1_9,
+    kubevirt_1_9_base,
+    logind_restarted_idle,
+    malformed_node,
+    malformed_objects,
+    malformed_pod,
+    migration_fails_once,
+    no_vm,
+    one_vm,
+    plain,
+    plain_base,
+    priority_queue,
+    stranger_signal,
+    t01_same_name_new_pod,
+    t02_throttled,
+    t04_two_budgets,
+    t07_accepted_is_not_gone,
+    t08_deadline_at_start,
+    t10_cancel,
+    t10_cancel_aborts_migrations,
+    t10_cancel_on_1_6,
+    t11_budget_over_migrating,
+    t13_hotplug_disks,
+    t13_hotplug_disks_base,
+    t15_sidecar_keeps_pod,
+    t15_source_pod_lingers,
+    t15_source_pod_lingers_base,
+    t17_virt_api_down,
+    t17_virt_api_down_on_1_4,
+    t18_inbound_migration,
+    t18_inbound_migration_base,
+    t21_only_cordoned,
+    t24_others_let_go_first,
+    t27_restart_does_not_drain,
+    t27_restart_in_mid_drain,
+    t29_schedule_reached,
+    t29a_schedule_cancelled,
+    t29b_called_off,
+    t29b_job_fails,
+    t29c_cancel_before_logind,
+    t29c_cancel_while_logind_waits,
+    t33_cancel_uncordons_at_once,
+    t35_foreign_cordon,
+    t36_foreign_uncordon,
+    t36_foreign_uncordon_aborts,
+    t40_failed_half_way,
+    t44_logind_restarted,
+    t44_scheduled_comes_twice,
+    ten_vms,
+    ten_vms_all_at_once,
+    ten_vms_base,
+    trigger_then_reboot,
+    watch_expired,
+];
+
+/// A file that nobody plays proves nothing.
+#[test]
+fn every_file_is_played() {
+    let files: BTreeSet<String> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "toml"))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
+    let played: BTreeSet<String> = STORIES.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(files, played);
+}
+
+/// The same file, seed and front give the same verdict and the same timeline.
+#[test]
+fn a_story_is_the_same_on_every_run() {
+    let story = Scenario::load(&folder().join("kill_evacuating.toml")).unwrap();
+    let options = Options {
+        trace: true,
+        ..Options::default()
+    };
+    let (first, second) = (on_model(&story, &options), on_model(&story, &options));
+    assert!(first.trace.len() > 100);
+    assert_eq!(first, second);
+}

@@ -1,0 +1,117 @@
+//! The commands of an operator as they are typed: the binary's own command line.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::process::Command;
+
+use super::super::model::commands::trigger as check_trigger;
+use super::super::scene::{Results, Saved};
+use super::super::stage::NotPlayed;
+use crate::scenario::event::agent::{AgentDo, Trigger};
+
+/// No command of a story lasts longer in real time.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// How the binary is called.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) binary: PathBuf,
+    /// Options of every call: bus and configuration.
+    pub(super) global: Vec<String>,
+    /// By how much everything is faster.
+    pub(super) speed: f64,
+    pub(super) results: Results,
+}
+
+impl Caller {
+    /// Types a command; its result is kept when it has a name. Does not wait for it.
+    pub(super) fn give(&self, what: &AgentDo) -> Result<(), NotPlayed> {
+        let (words, save) = match what {
+            AgentDo::Trigger(keys) => (self.trigger(keys)?, keys.save.clone()),
+            AgentDo::Cancel(keys) => {
+                let mut words = vec!["cancel".to_owned()];
+                if keys.abort_migrations {
+                    words.push("--abort-migrations".into());
+                }
+                (words, keys.save.clone())
+            }
+            AgentDo::Restore(keys) => (vec!["restore".to_owned()], keys.save.clone()),
+            AgentDo::Extend(_)
+            | AgentDo::Release(_)
+            | AgentDo::Plan(_)
+            | AgentDo::Doctor(_)
+            | AgentDo::Reload(_)
+            | AgentDo::Kill(_)
+            | AgentDo::Stop(_)
+            | AgentDo::Restart(_)
+            | AgentDo::Start(_)
+            | AgentDo::File(_) => return Err(NotPlayed::Cannot("this is no command".into())),
+        };
+        let caller = self.clone();
+        tokio::spawn(async move {
+            let mut saved = caller.run(&words).await;
+            let status = caller
+                .run(&["status".into(), "-o".into(), "json".into()])
+                .await;
+            saved.json = serde_json::from_str(&status.output).unwrap_or_default();
+            caller.results.keep(save.as_deref(), saved);
+        });
+        Ok(())
+    }
+
+    fn trigger(&self, keys: &Trigger) -> Result<Vec<String>, NotPlayed> {
+        let asked = check_trigger(keys)?;
+        let mut words = vec!["trigger".to_owned()];
+        let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+        if let Some(then) = asked.then {
+            option("--then", then.word().into());
+        }
+        if !asked.reason.is_empty() {
+            option("--reason", asked.reason.clone());
+        }
+        if let Some(deadline) = asked.deadline {
+            let real = deadline.div_f64(self.speed);
+            option("--deadline", format!("{}ms", real.as_millis()));
+        }
+        if asked.on_deadline.is_some() {
+            option("--on-deadline", "proceed".into());
+        }
+        for (wanted, name) in [
+            (asked.allow_guest_shutdown, "--allow-guest-shutdown"),
+            (asked.keep_cordoned, "--keep-cordoned"),
+            (keys.no_wait, "--no-wait"),
+        ] {
+            if wanted {
+                words.push(name.into());
+            }
+        }
+        Ok(words)
+    }
+
+    async fn run(&self, words: &[String]) -> Saved {
+        let mut command = Command::new(&self.binary);
+        command
+            .args(&self.global)
+            .args(words)
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let (exit, output) = match tokio::time::timeout(LONGEST, command.output()).await {
+            Ok(Ok(done)) => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let output = text(&done.stdout) + &text(&done.stderr);
+                (done.status.code().unwrap_or(-1), output)
+            }
+            Ok(Err(error)) => (-1, error.to_string()),
+            Err(_) => (-1, "the command did not end".into()),
+        };
+        Saved {
+            exit,
+            output,
+            json: Value::Null,
+        }
+    }
+}

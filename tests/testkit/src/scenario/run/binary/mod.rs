@@ -1,0 +1,264 @@
+//! The front of the shipped binary: HTTPS, a private bus, a stand-in logind, a played service manager.
+//!
+//! Everything runs `speed` times as fast as in the story. Real clocks meet no exact moment, so expectations are given some slack.
+
+mod commands;
+mod history;
+mod lateness;
+mod looker;
+mod notify;
+mod play;
+mod service;
+mod signals;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use vmdrain_agent::config::Settings;
+use vmdrain_agent::drain::status::Status;
+
+use super::scene::{Journal, Results};
+use crate::api::front::{Options as HttpsOptions, Serving, serve_https};
+use crate::clock::SimClock;
+use crate::logind::{Bus, Foreign, Logind, Options as LogindOptions};
+use crate::scenario::Scenario;
+use crate::scenario::event::agent::Away;
+use commands::Caller;
+use history::History;
+use lateness::Lateness;
+use service::Service;
+
+/// What systemd waits before it starts a service again (`RestartSec=`), in the story's time.
+const RESTART: Duration = Duration::from_secs(1);
+/// How often logind and the agent are looked at, in real time.
+const LOOK: Duration = Duration::from_millis(15);
+/// The agent has so much real time to take its lock at the beginning.
+const READY: Duration = Duration::from_secs(30);
+
+/// What the front is made of.
+pub(super) struct Setup {
+    /// The shipped binary.
+    pub(super) binary: PathBuf,
+    /// How much faster than in the story.
+    pub(super) speed: f64,
+    /// The agent's configuration in the story's time.
+    pub(super) settings: Settings,
+}
+
+/// The stage of the binary front.
+pub(super) struct BinaryStage {
+    setup: Setup,
+    boot_time: Duration,
+    clock: SimClock,
+    /// Holds configuration, credentials and state; removed at the end.
+    folder: TempDir,
+    bus: Bus,
+    logind: Logind,
+    serving: Serving,
+    service: Service,
+    caller: Caller,
+    history: History,
+    journal: Journal,
+    results: Results,
+    foreign: Vec<(Foreign, Option<Duration>)>,
+    up: bool,
+    boots: u32,
+    boots_at: Option<Duration>,
+    starts: Option<Duration>,
+    logind_back: Option<Duration>,
+    schedule: Option<Duration>,
+    /// The agent is meant to run.
+    wanted: bool,
+    panics: Vec<String>,
+    status: watch::Receiver<Option<Arc<Status>>>,
+    looking: Arc<AtomicBool>,
+    looker: JoinHandle<()>,
+    lateness: Lateness,
+}
+
+impl BinaryStage {
+    /// Starts everything but the agent. The cluster behind `server` runs on `clock`.
+    pub(super) async fn new(
+        setup: Setup,
+        scenario: &Scenario,
+        server: Arc<crate::api::server::Server>,
+        clock: SimClock,
+    ) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("vmdrain-scenario")
+            .tempdir()?;
+        let serving = serve_https(server, HttpsOptions::in_dir(folder.path().join("api"))).await?;
+        let bus = Bus::start().await?;
+        let address = bus.address();
+        let limit = scenario.host.inhibit_delay_max.0;
+        let options = LogindOptions {
+            version: scenario.host.systemd,
+            limit: limit.div_f64(setup.speed),
+            speed: setup.speed,
+        };
+        let logind = Logind::start(&address, options).await?;
+        let config = configure(&setup, scenario, &serving, folder.path())?;
+        let global = vec![
+            "--bus".to_owned(),
+            address.clone(),
+            "--config".to_owned(),
+            config.display().to_string(),
+        ];
+        let journal = Journal::default();
+        let results = Results::default();
+        let mut arguments = global.clone();
+        arguments.push("run".into());
+        let service = Service::new(
+            &setup.binary,
+            arguments,
+            folder.path(),
+            journal.clone(),
+            clock.clone(),
+        )?;
+        let (publish, status) = watch::channel(None);
+        let looking = Arc::new(AtomicBool::new(false));
+        let lateness = Lateness::measure(clock.clone());
+        Ok(Self {
+            looker: tokio::spawn(looker::look(address, publish, looking.clone())),
+            caller: Caller {
+                binary: setup.binary.clone(),
+                global,
+                speed: setup.speed,
+                results: results.clone(),
+            },
+            history: History::new(clock.clone(), scenario.host.systemd, limit),
+            boot_time: scenario.host.boot_time.0,
+            setup,
+            clock,
+            folder,
+            bus,
+            logind,
+            serving,
+            service,
+            journal,
+            results,
+            foreign: Vec::new(),
+            up: true,
+            boots: 0,
+            boots_at: None,
+            starts: None,
+            logind_back: None,
+            schedule: None,
+            wanted: false,
+            panics: Vec::new(),
+            lateness,
+            status,
+            looking,
+        })
+    }
+
+    /// Options with which the binary is called: bus and configuration.
+    pub(super) fn global(&self) -> &[String] {
+        &self.caller.global
+    }
+
+    fn real(&self, span: Duration) -> Duration {
+        span.div_f64(self.setup.speed)
+    }
+
+    fn start(&mut self) {
+        self.starts = None;
+        self.wanted = true;
+        self.history.catch_up(&self.logind.events());
+        self.history.agent_starts();
+        if self.up
+            && let Err(error) = self.service.start()
+        {
+            self.panics.push(format!("{error:#}"));
+        }
+        self.looking.store(true, Ordering::Relaxed);
+    }
+
+    fn process(&mut self, away: &Away, usual: Option<Duration>) {
+        let after = away.back_after.map(|span| span.0).or(usual);
+        self.starts = after.map(|after| self.clock.elapsed() + after);
+    }
+
+    async fn stop(&mut self, keep: bool) {
+        self.wanted = false;
+        self.looking.store(false, Ordering::Relaxed);
+        self.history.agent_ends(self.logind.events().len());
+        self.service.stop(keep).await;
+    }
+
+    /// Whatever is due by the clock, and whatever ended by itself.
+    async fn due(&mut self) {
+        let now = self.clock.elapsed();
+        self.foreign
+            .retain(|(_, until)| until.is_none_or(|until| now < until));
+        if self.logind_back.is_some_and(|at| at <= now) {
+            self.logind_back = None;
+            if let Err(error) = self.logind.come_back().await {
+                self.panics.push(format!("logind: {error:#}"));
+            }
+        }
+        if self.boots_at.is_some_and(|at| at <= now) {
+            self.boot().await;
+        }
+        if self.wanted
+            && let Some(how) = self.service.ended_by_itself()
+        {
+            self.panics.push(how);
+            self.starts = Some(now + RESTART);
+        }
+        if self.starts.is_some_and(|at| at <= now) {
+            self.start();
+        }
+        self.schedule = self.schedule.filter(|at| *at > now);
+        self.history.catch_up(&self.logind.events());
+        if self.up && self.history.is_down() {
+            self.up = false;
+            self.boots_at = self.history.boots().then(|| now + self.boot_time);
+        }
+    }
+
+    /// A new logind for a new boot; the player is told by the history.
+    async fn boot(&mut self) {
+        self.boots_at = None;
+        let options = LogindOptions {
+            version: self.history.version,
+            limit: self.real(self.history.limit),
+            speed: self.setup.speed,
+        };
+        match Logind::start(&self.bus.address(), options).await {
+            Ok(logind) => {
+                self.logind = logind;
+                self.up = true;
+                self.boots += 1;
+                self.history.up();
+            }
+            Err(error) => self.panics.push(format!("logind: {error:#}")),
+        }
+    }
+}
+
+/// Writes the agent's configuration: the story's, made faster, with this front's places.
+fn configure(
+    setup: &Setup,
+    scenario: &Scenario,
+    serving: &Serving,
+    folder: &Path,
+) -> anyhow::Result<PathBuf> {
+    let node = &scenario.host.node;
+    let kubeconfig = serving.paths.kubelets.get(node);
+    let kubeconfig = kubeconfig.context("the host has no kubeconfig")?;
+    let fast = setup.settings.scaled(setup.speed);
+    let mut fast = fast.map_err(anyhow::Error::msg)?;
+    fast.cluster.kubeconfig = kubeconfig.display().to_string();
+    fast.cluster.node_name.clone_from(node);
+    fast.host.state_dir = folder.join("state");
+    let config = folder.join("config.toml");
+    std::fs::write(&config, fast.to_toml().map_err(anyhow::Error::msg)?)?;
+    Ok(config)
+}

@@ -1,0 +1,26 @@
+//! What was seen in a story, for somebody who tells it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vmdrain_agent::drain::status::Status;
+
+use super::observer::{Key, Story};
+use crate::api::log::Entry;
+use crate::host::Moment;
+
+/// What was seen, for somebody who tells the story.
+#[derive(Debug)]
+pub struct Ending {
+    /// The agent's last status.
+    pub status: Option<Arc<Status>>,
+    /// The host's history.
+    pub history: Vec<Moment>,
+    /// When the story began on the clock of the history.
+    pub origin: Duration,
+    /// What became of each VM.
+    pub vms: BTreeMap<Key, Story>,
+    /// What the agent asked.
+    pub asked: Vec<Entry>,
+}

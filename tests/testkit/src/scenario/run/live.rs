@@ -1,0 +1,63 @@
+//! A story with the shipped binary that somebody watches: set up first, then played.
+
+use std::time::Duration;
+
+use super::binary::{BinaryStage, Setup};
+use super::cluster::Cluster;
+use super::ending::Ending;
+use super::player::Player;
+use super::stage::Stage as _;
+use super::{Shipped, Verdict, binary_terms, settings, this_machine};
+use crate::clock::SimClock;
+use crate::scenario::Scenario;
+
+/// A host with the running agent, before anything has happened.
+pub struct Live<'a> {
+    scenario: &'a Scenario,
+    cluster: Cluster,
+    stage: BinaryStage,
+    speed: f64,
+}
+
+impl<'a> Live<'a> {
+    /// Starts cluster, bus, logind and agent, and waits until the agent holds its lock.
+    pub async fn start(
+        scenario: &'a Scenario,
+        shipped: &Shipped,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        let settings = settings(scenario)?;
+        let clock = SimClock::new(shipped.speed);
+        let cluster =
+            Cluster::start(scenario, &clock, seed, &this_machine()).map_err(anyhow::Error::msg)?;
+        let setup = Setup {
+            binary: shipped.binary.clone(),
+            speed: shipped.speed,
+            settings,
+        };
+        let mut stage = BinaryStage::new(setup, scenario, cluster.server.clone(), clock).await?;
+        stage.begin().await.map_err(anyhow::Error::msg)?;
+        Ok(Self {
+            scenario,
+            cluster,
+            stage,
+            speed: shipped.speed,
+        })
+    }
+
+    /// Options with which the binary is called: bus and configuration.
+    pub fn global(&self) -> &[String] {
+        self.stage.global()
+    }
+
+    /// Plays the timeline, goes on for `afterwards`, ends everything.
+    pub async fn play(
+        self,
+        trace: bool,
+        afterwards: Duration,
+    ) -> anyhow::Result<(Verdict, Ending)> {
+        let terms = binary_terms(self.scenario, self.speed)?;
+        let player = Player::new(self.scenario, &self.cluster, self.stage, terms, trace);
+        Ok(player.afterwards(afterwards).play_out().await)
+    }
+}
