@@ -101,9 +101,9 @@ pub(super) async fn set_up(case: &Case, seed: u64, runs: u64) -> anyhow::Result<
         ..case.clone()
     };
     let single = &single;
-    let all = try_join_all((0..runs).map(|run| async move {
-        one_set_up(&single.setting(seed + run)).await
-    }))
+    let all = try_join_all(
+        (0..runs).map(|run| async move { one_set_up(&single.setting(seed + run)).await }),
+    )
     .await
     .context("the set-up time of a single migration")?;
     Ok(ideal::mean(&all))

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use super::Programs;
 use super::arena::{Arena, BOUND, HostSide, NODE, Setting, cordons, evicts};
 use super::numbers::Samples;
 use super::process::{Agent, AgentOptions, kubectl, kubectl_drain, warm_up};
-use super::Programs;
 use crate::api::Entry;
 use crate::logind::Kind;
 use crate::world::{VmOwner, VmSpec};

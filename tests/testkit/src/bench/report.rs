@@ -233,7 +233,14 @@ mod tests {
                     Some(0.1),
                     &[Goal::TimesLess(10.0)],
                 ),
-                Figure::new("size", "binary", Unit::Bytes, 9e7, None, &[Goal::AtMost(9e6)]),
+                Figure::new(
+                    "size",
+                    "binary",
+                    Unit::Bytes,
+                    9e7,
+                    None,
+                    &[Goal::AtMost(9e6)],
+                ),
             ],
         };
         let text = report.text();
