@@ -7,7 +7,7 @@ use crate::cluster::{self, ConnectError, Connected, KubeCluster, Origin};
 use crate::config::{Live, Settings};
 use crate::drain::policy::Policy;
 use crate::host::{
-    self, BootClock, FileStore, Identity, Instance, Logind, Signal, Signals, notify,
+    self, BootClock, FileStore, Identity, Instance, Logind, NotAlone, Signal, Signals, notify,
 };
 use crate::telemetry::logging;
 use std::future::Future;
@@ -48,7 +48,7 @@ pub struct Setup {
 pub async fn run(mut setup: Setup) -> Result<(), RunError> {
     let mut signals = Signals::install().map_err(RunError::Host)?;
     let settings = setup.live.current().settings.clone();
-    let alone = alone(&settings)?;
+    let alone = alone_if_possible(&settings)?;
     let Some(Connected { cluster, node_name }) = connect_patiently(&settings, &mut signals).await?
     else {
         return Ok(());
@@ -66,12 +66,20 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
     let (handle, driving) = driver::start(parts, policy_now, seed(), reload, async {
         let _ = stopped.await;
     });
-    let driving = tokio::spawn(driving);
+    let mut driving = tokio::spawn(driving);
     let service = bus::Service::start(setup.bus.clone(), handle.clone(), settings.timing.host);
     let ready = tokio::spawn(ready_when_held(handle.clone()));
     let watchdog = tokio::spawn(watchdog(handle.clone()));
     loop {
-        match signals.next().await {
+        let signal = tokio::select! {
+            signal = signals.next() => signal,
+            // Only a bug ends it before we say so. Its hold has gone with it: better to be started anew.
+            ended = &mut driving => {
+                let why = ended.err().map_or_else(String::new, |error| format!(": {error}"));
+                return Err(RunError::Host(format!("internal error, the driver has ended by itself{why}")));
+            }
+        };
+        match signal {
             Signal::Terminate | Signal::Interrupt => break,
             Signal::Reload => reload_settings(&mut setup, &node_name, &policies),
             Signal::Report => report(&handle).await,
@@ -96,9 +104,13 @@ pub async fn standalone(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(Handle, impl Future<Output = ()> + Send + 'static), RunError> {
     let alone = alone(settings).map_err(|why| {
-        RunError::Host(format!(
-            "{why}; leave off --standalone to ask the running daemon"
-        ))
+        let cure = match why {
+            NotAlone::Another(_) => "leave off --standalone to ask the running daemon",
+            NotAlone::Unusable(_) => {
+                "`--set host.state_dir=DIRECTORY` names another place for the record of the drain"
+            }
+        };
+        RunError::Host(format!("{why}; {cure}"))
     })?;
     let Connected { cluster, node_name } =
         cluster::connect(cluster_options(settings), BootClock).await?;
@@ -237,15 +249,25 @@ fn reload_settings(setup: &mut Setup, node_name: &str, policies: &watch::Sender<
     notify::ready();
 }
 
-fn alone(settings: &Settings) -> Result<Instance, RunError> {
-    let folder = &settings.host.state_dir;
-    std::fs::create_dir_all(folder).map_err(|e| {
-        RunError::Host(format!(
-            "cannot make the state directory {}: {e}",
-            folder.display()
-        ))
-    })?;
-    Instance::take(&folder.join("lock")).map_err(RunError::Host)
+fn alone(settings: &Settings) -> Result<Instance, NotAlone> {
+    Instance::take(&settings.host.state_dir.join("lock"))
+}
+
+/// A disk that is full, broken or read-only must not leave the host without a hold: the daemon then runs
+/// without the lock (the name on the bus is still its own) and without a record.
+fn alone_if_possible(settings: &Settings) -> Result<Option<Instance>, RunError> {
+    match alone(settings) {
+        Ok(instance) => Ok(Some(instance)),
+        Err(NotAlone::Another(why)) => Err(RunError::Host(why)),
+        Err(NotAlone::Unusable(why)) => {
+            tracing::error!(
+                vmdrain_reason = "StateDirUnusable",
+                "{why}; the agent runs all the same, but after a crash it could not tell its own marks: make {} writable, then `systemctl restart vmdrain-agent`",
+                settings.host.state_dir.display()
+            );
+            Ok(None)
+        }
+    }
 }
 
 fn policy(settings: &Settings, node_name: &str) -> Policy {

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use zbus::{OwnedVariant, Variant};
 
+/// A deadline beyond this is a slip (microseconds taken for something else), and none at all.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
 /// The options of a call, `a{sv}`.
 pub type Options = BTreeMap<String, OwnedVariant>;
 
@@ -116,6 +119,16 @@ fn flag(key: &str, value: &OwnedVariant) -> Result<bool, BusError> {
 }
 
 fn span(key: &str, value: &OwnedVariant) -> Result<Duration, BusError> {
+    let span = any_span(key, value)?;
+    if span > LONGEST {
+        return Err(BusError::invalid(format!(
+            "option '{key}' is longer than a year, which is no deadline"
+        )));
+    }
+    Ok(span)
+}
+
+fn any_span(key: &str, value: &OwnedVariant) -> Result<Duration, BusError> {
     if let Ok(usec) = u64::try_from(value) {
         return Ok(Duration::from_micros(usec));
     }
@@ -211,6 +224,11 @@ mod tests {
                 "keep_cordoned",
                 Variant::new("yes"),
                 "'keep_cordoned' has to be a boolean",
+            ),
+            (
+                "deadline",
+                Variant::new(u64::MAX),
+                "option 'deadline' is longer than a year",
             ),
             (
                 "deadline",

@@ -91,14 +91,17 @@ impl<C: Clock> KubeCluster<C> {
         if !answer.is_success() {
             return Err(fault::from_reply(what, &answer.reply()));
         }
-        let unreadable = |why: String| {
+        let unreadable = |class, why: String| {
             let why = format!("the server's answer cannot be read: {why}");
-            fault::fault(FaultClass::Fatal, what, &why)
+            fault::fault(class, what, &why)
         };
-        let value: Value =
-            serde_json::from_slice(&answer.body).map_err(|error| unreadable(error.to_string()))?;
+        // No JSON comes from something between the server and us, and passes; a strange Node stays one.
+        let value: Value = serde_json::from_slice(&answer.body)
+            .map_err(|error| unreadable(FaultClass::Transient, error.to_string()))?;
         let read = Guarded::of::<Node>(&value);
-        let seen = read.view.map_err(unreadable)?;
+        let seen = read
+            .view
+            .map_err(|why| unreadable(FaultClass::Fatal, why))?;
         for trouble in &seen.troubles {
             tracing::warn!(node = %seen.node.name, %trouble, "a part of the node cannot be read");
         }

@@ -72,6 +72,13 @@ fn below_http(what: &str, error: &kube::Error) -> Fault {
         let why = format!("the server refuses our certificate: {}", lower(&text));
         return fault(FaultClass::Unauthorized, what, &why);
     }
+    if text.contains("invalid peer certificate") {
+        let why = format!(
+            "the server's certificate is not to be trusted ({}): is the certificate authority in the kubeconfig the cluster's, and the clock of this host right?",
+            lower(&text)
+        );
+        return fault(FaultClass::Transient, what, &why);
+    }
     let why = match kind {
         Some(io::ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
         Some(io::ErrorKind::ConnectionReset) => "the connection was reset".to_owned(),
@@ -182,6 +189,13 @@ mod tests {
                 class: FaultClass::Transient,
                 text: "cannot list pods on node n1: connection refused".into()
             }
+        );
+        let unknown = kube::Error::Service("invalid peer certificate: UnknownIssuer".into());
+        let said = from_kube("x", &unknown);
+        assert_eq!(said.class, FaultClass::Transient);
+        assert!(
+            said.text.contains("authority in the kubeconfig"),
+            "{said:?}"
         );
         let alert = kube::Error::Service("received fatal alert: CertificateExpired".into());
         assert_eq!(from_kube("x", &alert).class, FaultClass::Unauthorized);

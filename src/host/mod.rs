@@ -38,7 +38,7 @@ mod worker;
 
 pub use clock::BootClock;
 pub use identity::Identity;
-pub use instance::Instance;
+pub use instance::{Instance, NotAlone};
 pub use logind::{Logind, Options};
 pub use signals::{Signal, Signals};
 pub use store::FileStore;

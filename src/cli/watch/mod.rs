@@ -8,7 +8,7 @@ use super::progress;
 use super::screen::Screen;
 use super::table;
 use crate::drain::phase::Phase;
-use crate::drain::status::Status;
+use crate::drain::status::{Status, VmPhase};
 use futures_util::{Stream, StreamExt, stream};
 use std::pin::pin;
 use std::sync::Arc;
@@ -130,7 +130,11 @@ fn finish(status: &Status, exit: Exit) -> Result<Exit, Failure> {
     let (means, cure) = match exit {
         Exit::Done | Exit::Cancelled => return Ok(exit),
         Exit::Left => (
-            "The VMs named above are still on this node.",
+            if status.vms.iter().any(|vm| vm.phase == VmPhase::Left) {
+                "The VMs named above are still on this node."
+            } else {
+                "Whether VMs are left on this node is not known."
+            },
             "`vmdrain-agent status` shows the reasons; a new `vmdrain-agent trigger` tries again.",
         ),
         Exit::NoCluster => (

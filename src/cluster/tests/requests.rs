@@ -145,7 +145,7 @@ async fn failures_have_a_class_and_a_sentence() {
         ),
         (
             Play::Text(200, "<html>"),
-            FaultClass::Fatal,
+            FaultClass::Transient,
             "cannot cordon node n1: the server's answer cannot be read: expected value at line 1 column 1",
         ),
     ] {

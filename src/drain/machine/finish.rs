@@ -11,7 +11,7 @@ use crate::drain::time::Mono;
 use crate::drain::track::doubled;
 use crate::drain::trigger::Refusal;
 use crate::drain::verdict::{Wait, left_sentence};
-use crate::drain::world::Fresh;
+use crate::drain::world::{Fresh, Sight};
 
 impl Machine {
     pub(super) fn confirmed(&mut self, since: Mono, result: Result<Fresh, Fault>, now: Mono) {
@@ -224,10 +224,15 @@ impl Machine {
         drain.end = match (blind, left.len()) {
             (true, _) => format!(
                 "the deadline passed before the VMs of node {node} could be seen: {}",
-                if drain.trouble.is_empty() {
-                    "the API server did not answer"
-                } else {
-                    &drain.trouble
+                match &self.picture.pods {
+                    Sight::Broken { why, .. } | Sight::Forbidden { why } => why,
+                    Sight::Seen { .. } | Sight::Pending | Sight::Missing => {
+                        if drain.trouble.is_empty() {
+                            "the API server did not answer"
+                        } else {
+                            &drain.trouble
+                        }
+                    }
                 }
             ),
             (false, 0) => "the deadline passed before the node could be confirmed empty".into(),

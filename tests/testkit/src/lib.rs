@@ -2,6 +2,7 @@
 
 pub mod actors;
 pub mod api;
+pub mod bench;
 pub mod clock;
 pub mod demo;
 pub mod host;

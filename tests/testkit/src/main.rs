@@ -21,6 +21,9 @@ struct Arguments {
 enum Command {
     /// Plays scenario files and says what did not hold. Exit code 0: everything held, 1: something did not, 2: a file is wrong.
     Scenario(ScenarioArguments),
+    /// Compares the agent with the real kubectl on simulated clusters. Exit code 0: everything was measured (also what missed its
+    /// target), 1: something could not be.
+    Bench(BenchArguments),
     /// Serves a simulated cluster over HTTPS on loopback, for kubectl and others, until Ctrl-C.
     Serve(ServeArguments),
     /// Shows the agent at work: a host with eight VMs is powered off. Needs dbus-daemon, no root and no cluster.
@@ -56,6 +59,28 @@ struct DemoArguments {
     /// The agent's binary; by default the one beside this program.
     #[arg(long)]
     agent: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct BenchArguments {
+    /// The agent's binary.
+    #[arg(long)]
+    agent: PathBuf,
+    /// The kubectl to compare with.
+    #[arg(long, default_value = "kubectl")]
+    kubectl: PathBuf,
+    /// Only these parts.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    only: Vec<testkit::bench::Part>,
+    /// At most two minutes, with coarser figures.
+    #[arg(long)]
+    quick: bool,
+    /// How the figures are printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    /// Seed of everything that is random in the simulated clusters.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 #[derive(Debug, clap::Args)]
@@ -109,6 +134,7 @@ enum Format {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Scenario(arguments) => scenarios(&arguments),
+        Command::Bench(arguments) => bench(&arguments),
         Command::Serve(arguments) => ended(serve(arguments)),
         Command::Demo(arguments) => ended(demo(&arguments)),
     }
@@ -238,6 +264,33 @@ fn summary(verdicts: &[Verdict], format: Format) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+fn bench(arguments: &BenchArguments) -> ExitCode {
+    let options = testkit::bench::Options {
+        agent: arguments.agent.clone(),
+        kubectl: arguments.kubectl.clone(),
+        quick: arguments.quick,
+        seed: arguments.seed,
+        only: arguments.only.clone(),
+    };
+    let clock = testkit::clock::SimClock::new(1.0);
+    let tell = |what: &str| complain(&format!("{:4} s  {what}", clock.elapsed().as_secs()));
+    let report = match testkit::bench::run(&options, &tell) {
+        Ok(report) => report,
+        Err(error) => {
+            complain(&format!("bench: {error:#}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    match arguments.output {
+        Format::Text => say(&report.text()),
+        Format::Json => match serde_json::to_string_pretty(&report) {
+            Ok(json) => say(&format!("{json}\n")),
+            Err(error) => complain(&error.to_string()),
+        },
+    }
+    ExitCode::SUCCESS
 }
 
 fn say(text: &str) {

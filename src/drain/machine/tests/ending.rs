@@ -295,6 +295,24 @@ fn an_unreachable_server_ends_at_the_deadline() {
 }
 
 #[test]
+fn the_deadline_says_why_the_vms_could_not_be_seen() {
+    let mut story = Story::full();
+    let hold = story.hold();
+    let broken = Picture {
+        pods: Sight::Broken {
+            why: "cannot list pods on node n1: no answer within 10 s".into(),
+            since: Mono(0),
+        },
+        ..Picture::default()
+    };
+    story.input(Input::Hold(hold)).signal(600);
+    story.input(Input::Picture(Box::new(broken))).wait(700);
+    assert_eq!((story.phase(), story.releases), (Phase::Deadline, 1));
+    let says = story.status().says;
+    assert!(says.contains("could be seen: cannot list pods"), "{says}");
+}
+
+#[test]
 fn an_effect_that_never_ends_does_not_hold_a_drain_up() {
     let mut story = Story::full();
     story.hold_confirms = true;
