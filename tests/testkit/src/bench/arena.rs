@@ -11,9 +11,7 @@ use vmdrain_agent::host::Identity as Host;
 
 use super::watcher::Watcher;
 use crate::actors::{Pace, Role};
-use crate::api::{
-    Entry, Identity, Options, Rights, Server, Serving, Store, serve_https,
-};
+use crate::api::{Entry, Identity, Options, Rights, Server, Serving, Store, serve_https};
 use crate::clock::SimClock;
 use crate::kubevirt::{Settings, VirtApi};
 use crate::logind::{Bus, Logind};
@@ -113,7 +111,10 @@ impl Arena {
     /// Kubeconfig of the node.
     pub(super) fn kubelet(&self) -> anyhow::Result<PathBuf> {
         let paths = &self.serving.paths.kubelets;
-        paths.get(NODE).cloned().context("no kubeconfig of the node")
+        paths
+            .get(NODE)
+            .cloned()
+            .context("no kubeconfig of the node")
     }
 
     /// Now, on the clock of the cluster.

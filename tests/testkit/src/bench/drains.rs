@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures_util::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, EvictParams};
+use kube::api::{Api, ListParams, PostParams};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::Programs;
 use super::arena::{Arena, BOUND, HostSide, NODE, Setting, evicts};
@@ -101,9 +102,9 @@ pub(super) async fn set_up(case: &Case, seed: u64, runs: u64) -> anyhow::Result<
         ..case.clone()
     };
     let single = &single;
-    let all = try_join_all((0..runs).map(|run| async move {
-        one_set_up(&single.setting(seed + run)).await
-    }))
+    let all = try_join_all(
+        (0..runs).map(|run| async move { one_set_up(&single.setting(seed + run)).await }),
+    )
     .await
     .context("the set-up time of a single migration")?;
     Ok(ideal::mean(&all))
@@ -112,19 +113,24 @@ pub(super) async fn set_up(case: &Case, seed: u64, runs: u64) -> anyhow::Result<
 async fn one_set_up(setting: &Setting) -> anyhow::Result<SetUp> {
     let arena = Arena::start(setting).await?;
     let pods: Api<Pod> = Api::all(arena.server.client(Identity::admin()));
-    let launcher = pods.list(&Default::default()).await?.items;
+    let launcher = pods.list(&ListParams::default()).await?.items;
     let launcher = launcher.first().context("there is no launcher pod")?;
     let name = launcher.metadata.name.as_deref().unwrap_or_default();
     let namespace = launcher.metadata.namespace.as_deref().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(arena.server.client(Identity::admin()), namespace);
+    let body = serde_json::to_vec(&json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
+    }))?;
     // KubeVirt refuses and migrates; the model would tell if it did not.
-    let _ = pods.evict(name, &EvictParams::default()).await;
+    let _ = pods
+        .create_subresource::<Value>("eviction", name, &PostParams::default(), body)
+        .await;
     let evicted = first(&arena.asked(), evicts).context("no eviction was seen")?;
     let emptied = wait_empty(&arena).await?;
     let finished = arena.watcher.finished();
     let freed = *finished.first().context("there was no migration")?;
     Ok(SetUp {
-        slot: (freed - evicted).saturating_sub(COPY),
+        slot: freed.saturating_sub(evicted + COPY),
         tail: emptied.saturating_sub(freed),
     })
 }
@@ -206,7 +212,7 @@ fn result(arena: &Arena, start: Duration, end: Duration, cost: Cost) -> anyhow::
         *kinds.entry(kind).or_default() += 1;
     }
     Ok(Drain {
-        took: (end - start).as_secs_f64(),
+        took: end.saturating_sub(start).as_secs_f64(),
         emptied: emptied.saturating_sub(start).as_secs_f64(),
         requests: asked.len(),
         evictions: asked.iter().filter(|entry| evicts(entry)).count(),

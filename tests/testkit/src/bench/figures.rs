@@ -156,7 +156,14 @@ fn cost(compared: &Compared) -> Vec<Figure> {
         ..
     } = compared;
     let figure = |what: &str, unit, own, peer, goals: &[Goal]| {
-        Figure::new(GROUP, format!("{name}: {what}"), unit, own, Some(peer), goals)
+        Figure::new(
+            GROUP,
+            format!("{name}: {what}"),
+            unit,
+            own,
+            Some(peer),
+            goals,
+        )
     };
     vec![
         figure(

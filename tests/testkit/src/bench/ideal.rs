@@ -53,8 +53,14 @@ mod tests {
             tail: Duration::from_secs(1),
         };
         // 9+2 beside 5+2 and 4+2, then the tail.
-        assert_eq!(drain(&seconds(&[4, 9, 5]), 2, set_up), Duration::from_secs(14));
-        assert_eq!(drain(&seconds(&[20; 10]), 2, set_up), Duration::from_secs(111));
+        assert_eq!(
+            drain(&seconds(&[4, 9, 5]), 2, set_up),
+            Duration::from_secs(14)
+        );
+        assert_eq!(
+            drain(&seconds(&[20; 10]), 2, set_up),
+            Duration::from_secs(111)
+        );
         assert_eq!(drain(&seconds(&[3]), 0, set_up), Duration::from_secs(6));
         assert_eq!(drain(&[], 2, set_up), Duration::ZERO);
     }

@@ -44,7 +44,10 @@ mod tests {
 
     #[test]
     fn percentiles_are_samples() {
-        let samples: Samples = [5, 1, 4, 2, 3].into_iter().map(Duration::from_millis).collect();
+        let samples: Samples = [5, 1, 4, 2, 3]
+            .into_iter()
+            .map(Duration::from_millis)
+            .collect();
         assert_eq!(samples.percentile(50), Some(Duration::from_millis(3)));
         assert_eq!(samples.percentile(99), Some(Duration::from_millis(5)));
         assert_eq!(samples.percentile(0), Some(Duration::from_millis(1)));

@@ -5,7 +5,6 @@ use std::time::Duration;
 use futures_util::future::{join, try_join_all};
 use futures_util::try_join;
 
-use super::{Options, Part, Programs};
 use super::drains::{self, Case, Drain};
 use super::figures;
 use super::growth::{self, Beginning};
@@ -14,6 +13,7 @@ use super::idle::{self, Idle};
 use super::latency::{self, Latencies};
 use super::release::{self, Releases};
 use super::report::Report;
+use super::{Options, Part, Programs};
 
 /// How often, how long, how many.
 struct Amounts {
@@ -173,9 +173,7 @@ pub(super) async fn carry_out(
 
 /// What was measured; what could not be is noted, and the other parts go on.
 fn kept<T>(measured: anyhow::Result<T>, failed: &mut Vec<String>) -> Option<T> {
-    measured
-        .map_err(|why| failed.push(format!("{why:#}")))
-        .ok()
+    measured.map_err(|why| failed.push(format!("{why:#}"))).ok()
 }
 
 /// All whole drains side by side, and the long one with the shortest that is possible.
@@ -192,7 +190,11 @@ async fn drains_of(
     let long = &amounts.long;
     let (drains, drain) = try_join!(
         compared(programs, amounts, &set_ups, tell),
-        ended(tell, "ten minutes, agent", drains::by_agent(programs, long, &[])),
+        ended(
+            tell,
+            "ten minutes, agent",
+            drains::by_agent(programs, long, &[])
+        ),
     )?;
     let shortest = drains::shortest(long, set_ups.of(long));
     Ok((drains, (drain, shortest)))
@@ -263,7 +265,11 @@ async fn compared(
         let (own, all, kubectl) = (told("agent"), told("agent, all at once"), told("kubectl"));
         let (agent, all, kubectl) = try_join!(
             ended(tell, &own, drains::by_agent(programs, case, &[])),
-            ended(tell, &all, drains::by_agent(programs, case, &["drain.pacing=all"])),
+            ended(
+                tell,
+                &all,
+                drains::by_agent(programs, case, &["drain.pacing=all"])
+            ),
             ended(tell, &kubectl, drains::by_kubectl(programs, case)),
         )?;
         anyhow::Ok(Compared {
@@ -296,7 +302,9 @@ async fn ended(
         .map(|(kind, count)| format!("{count} {kind}"))
         .collect();
     let kinds = kinds.join(", ");
-    tell(&format!("  {name}: {took:.1} s, {requests} requests: {kinds}"));
+    tell(&format!(
+        "  {name}: {took:.1} s, {requests} requests: {kinds}"
+    ));
     Ok(drain)
 }
 

@@ -53,7 +53,9 @@ impl Program {
             .stderr(error)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("cannot start {:?}", command.as_std().get_program()))?;
+            .with_context(|| {
+                format!("cannot start {}", command.as_std().get_program().display())
+            })?;
         let pid = child.id().context("it ended at once")?;
         Ok(Self {
             child,
@@ -84,7 +86,9 @@ impl Program {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid));
         let counts = tasks.into_iter().flatten().flatten().filter_map(|task| {
             let status = std::fs::read_to_string(task.path().join("status")).ok()?;
-            field(&status, "voluntary_ctxt_switches")?.parse::<u64>().ok()
+            field(&status, "voluntary_ctxt_switches")?
+                .parse::<u64>()
+                .ok()
         });
         counts.sum()
     }
@@ -265,7 +269,9 @@ pub(super) fn kubectl(binary: &Path, arena: &Arena, args: &[&str]) -> anyhow::Re
 
 /// Fills the discovery cache, so that the command that is measured does not pay for it.
 pub(super) async fn warm_up(binary: &Path, arena: &Arena) -> anyhow::Result<()> {
-    kubectl(binary, arena, &["get", "nodes,pods"])?.end(BOUND).await?;
+    kubectl(binary, arena, &["get", "nodes,pods"])?
+        .end(BOUND)
+        .await?;
     arena.server.log.clear();
     Ok(())
 }
@@ -291,7 +297,8 @@ mod tests {
     fn proc_files_are_read() {
         let stat = "77 (a ) b) S 1 77 77 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 1 0 9 9 9";
         assert!(cpu_of(stat).is_some_and(|cpu| (cpu - 1.75).abs() < 1e-9));
-        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1024 kB\nvoluntary_ctxt_switches:\t17\n";
+        let status =
+            "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1024 kB\nvoluntary_ctxt_switches:\t17\n";
         assert_eq!(kib(status, "VmHWM"), Some(2 << 20));
         assert_eq!(field(status, "voluntary_ctxt_switches"), Some("17"));
         assert_eq!(kib(status, "VmSwap"), None);

@@ -157,11 +157,12 @@ impl Report {
         let missed = self.misses();
         let reached = count - missed;
         let about = self.about.join("\n");
-        let failed: String = self
+        let failed: Vec<String> = self
             .failed
             .iter()
             .map(|why| format!("NOT MEASURED: {why}\n"))
             .collect();
+        let failed = failed.concat();
         format!("{about}\n{table}\n{failed}{reached} of {count} targets reached, {missed} missed\n")
     }
 }
@@ -241,7 +242,14 @@ mod tests {
                     Some(0.1),
                     &[Goal::TimesLess(10.0)],
                 ),
-                Figure::new("size", "binary", Unit::Bytes, 9e7, None, &[Goal::AtMost(9e6)]),
+                Figure::new(
+                    "size",
+                    "binary",
+                    Unit::Bytes,
+                    9e7,
+                    None,
+                    &[Goal::AtMost(9e6)],
+                ),
             ],
         };
         let text = report.text();

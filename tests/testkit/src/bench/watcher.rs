@@ -124,7 +124,8 @@ impl Seen {
 /// Whether the container with the guest has ended, although another one of its pod may linger.
 fn guest_ended(pod: &Value) -> bool {
     let statuses = pod["status"]["containerStatuses"].as_array();
-    statuses.into_iter().flatten().any(|status| {
-        status["name"] == "compute" && status["state"]["terminated"].is_object()
-    })
+    statuses
+        .into_iter()
+        .flatten()
+        .any(|status| status["name"] == "compute" && status["state"]["terminated"].is_object())
 }
