@@ -118,12 +118,12 @@ async fn one_set_up(setting: &Setting) -> anyhow::Result<SetUp> {
     let name = launcher.metadata.name.as_deref().unwrap_or_default();
     let namespace = launcher.metadata.namespace.as_deref().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(arena.server.client(Identity::admin()), namespace);
-    let body = serde_json::to_vec(&json!({
+    let body = json!({
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
-    }))?;
+    });
     // KubeVirt refuses and migrates; the model would tell if it did not.
     let _ = pods
-        .create_subresource::<Value>("eviction", name, &PostParams::default(), body)
+        .create_subresource::<_, Value>("eviction", name, &PostParams::default(), &body)
         .await;
     let evicted = first(&arena.asked(), evicts).context("no eviction was seen")?;
     let emptied = wait_empty(&arena).await?;
