@@ -290,7 +290,11 @@ fn bench(arguments: &BenchArguments) -> ExitCode {
             Err(error) => complain(&error.to_string()),
         },
     }
-    ExitCode::SUCCESS
+    if report.failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn say(text: &str) {

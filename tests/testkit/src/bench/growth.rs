@@ -14,6 +14,9 @@ use crate::logind::Kind;
 /// How long a drain is followed.
 const FOLLOWED: Duration = Duration::from_secs(10);
 
+/// A cluster in which nothing happens for so long has come to rest.
+const REST: Duration = Duration::from_secs(2);
+
 /// The beginning of one drain.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Beginning {
@@ -23,9 +26,23 @@ pub(super) struct Beginning {
     pub(super) cost: Cost,
 }
 
+/// Both, one after the other.
+pub(super) async fn by_both(
+    programs: &Programs,
+    vms: usize,
+) -> anyhow::Result<(usize, Beginning, Beginning)> {
+    let agent = by_agent(programs, vms)
+        .await
+        .with_context(|| format!("the agent with {vms} VMs"))?;
+    let kubectl = by_kubectl(programs, vms)
+        .await
+        .with_context(|| format!("kubectl with {vms} VMs"))?;
+    Ok((vms, agent, kubectl))
+}
+
 /// The first seconds of the agent's drain of so many VMs.
-pub(super) async fn by_agent(programs: &Programs, vms: usize) -> anyhow::Result<Beginning> {
-    let arena = Arena::start(&setting(vms, programs.seed)).await?;
+async fn by_agent(programs: &Programs, vms: usize) -> anyhow::Result<Beginning> {
+    let arena = settled(vms, programs.seed).await?;
     let host = HostSide::start().await?;
     let options = AgentOptions::default();
     let mut agent = Agent::start(&programs.agent, &arena, &host, &options)?;
@@ -44,8 +61,8 @@ pub(super) async fn by_agent(programs: &Programs, vms: usize) -> anyhow::Result<
 }
 
 /// The first seconds of kubectl's.
-pub(super) async fn by_kubectl(programs: &Programs, vms: usize) -> anyhow::Result<Beginning> {
-    let arena = Arena::start(&setting(vms, programs.seed)).await?;
+async fn by_kubectl(programs: &Programs, vms: usize) -> anyhow::Result<Beginning> {
+    let arena = settled(vms, programs.seed).await?;
     warm_up(&programs.kubectl, &arena).await?;
     let start = arena.now();
     let mut drain = kubectl_drain(&programs.kubectl, &arena)?;
@@ -60,6 +77,21 @@ pub(super) async fn by_kubectl(programs: &Programs, vms: usize) -> anyhow::Resul
     })
 }
 
-fn setting(vms: usize, seed: u64) -> Setting {
-    Setting::new(vec![movers(vms)], seed)
+/// A cluster that has come to rest: a thousand VMs keep its controllers busy for seconds after the start.
+async fn settled(vms: usize, seed: u64) -> anyhow::Result<Arena> {
+    let arena = Arena::start(&Setting::new(vec![movers(vms)], seed)).await?;
+    let rest = async {
+        let mut before = None;
+        loop {
+            let now = (arena.server.store.revision(), arena.server.log.len());
+            if before.replace(now) == Some(now) {
+                return;
+            }
+            tokio::time::sleep(REST).await;
+        }
+    };
+    tokio::time::timeout(BOUND, rest)
+        .await
+        .context("the simulated cluster does not come to rest")?;
+    Ok(arena)
 }

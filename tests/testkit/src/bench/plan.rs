@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join, try_join_all};
 use futures_util::try_join;
 
 use super::drains::{self, Case, Drain};
@@ -125,46 +125,55 @@ pub(super) async fn carry_out(
         binary: std::fs::metadata(&programs.agent)?.len(),
         ..Measured::default()
     };
+    let mut failed = Vec::new();
     if wanted(Part::Signal) {
         tell("latencies: 100 VMs, signal to cordon and evictions");
-        measured.latencies = Some(latency::measure(programs, amounts.latencies).await?);
+        let latencies = latency::measure(programs, amounts.latencies).await;
+        measured.latencies = kept(latencies, &mut failed);
     }
     if wanted(Part::Release) {
         tell("release: last VM gone to lock released");
-        let releases = release::measure(programs, amounts.releases, amounts.peers);
-        measured.releases = Some(releases.await?);
+        let releases = release::measure(programs, amounts.releases, amounts.peers).await;
+        measured.releases = kept(releases, &mut failed);
     }
     if wanted(Part::Growth) {
         for &vms in amounts.sizes {
             tell(&format!("growth: {vms} VMs"));
-            let agent = growth::by_agent(programs, vms).await?;
-            let kubectl = growth::by_kubectl(programs, vms).await?;
-            measured.growth.push((vms, agent, kubectl));
+            let both = growth::by_both(programs, vms).await;
+            measured.growth.extend(kept(both, &mut failed));
         }
     }
     let idle = async {
-        Ok(if wanted(Part::Idle) {
-            Some(idle::measure(programs, amounts.idle).await?)
+        if wanted(Part::Idle) {
+            Some(idle::measure(programs, amounts.idle).await)
         } else {
             None
-        })
+        }
     };
     let whole = async {
         if wanted(Part::Drains) {
-            drains_of(programs, &amounts, &mut about, tell).await
+            Some(drains_of(programs, &amounts, &mut about, tell).await)
         } else {
-            anyhow::Ok((Vec::new(), None))
+            None
         }
     };
-    let (idle, (drains, long)) = try_join!(idle, whole)?;
-    measured.idle = idle;
-    measured.drains = drains;
-    measured.long = long;
+    let (idle, whole) = join(idle, whole).await;
+    measured.idle = idle.and_then(|idle| kept(idle, &mut failed));
+    if let Some((drains, long)) = whole.and_then(|whole| kept(whole, &mut failed)) {
+        measured.drains = drains;
+        measured.long = Some(long);
+    }
     about.push(format!("load of the machine at the end: {}", load()));
     Ok(Report {
         about,
         figures: figures::judge(&measured),
+        failed,
     })
+}
+
+/// What was measured; what could not be is noted, and the other parts go on.
+fn kept<T>(measured: anyhow::Result<T>, failed: &mut Vec<String>) -> Option<T> {
+    measured.map_err(|why| failed.push(format!("{why:#}"))).ok()
 }
 
 /// All whole drains side by side, and the long one with the shortest that is possible.
@@ -173,7 +182,7 @@ async fn drains_of(
     amounts: &Amounts,
     about: &mut Vec<String>,
     tell: &dyn Fn(&str),
-) -> anyhow::Result<(Vec<Compared>, Option<(Drain, f64)>)> {
+) -> anyhow::Result<(Vec<Compared>, (Drain, f64))> {
     tell("set-up time of a single migration");
     let set_ups = set_ups(programs, amounts).await?;
     about.push(told(&set_ups));
@@ -188,7 +197,7 @@ async fn drains_of(
         ),
     )?;
     let shortest = drains::shortest(long, set_ups.of(long));
-    Ok((drains, Some((drain, shortest))))
+    Ok((drains, (drain, shortest)))
 }
 
 /// Set-up times by version and start-up time of the guest.

@@ -121,6 +121,8 @@ pub struct Report {
     pub about: Vec<String>,
     /// In the order of the groups.
     pub figures: Vec<Figure>,
+    /// What could not be measured, and why.
+    pub failed: Vec<String>,
 }
 
 impl Report {
@@ -155,7 +157,13 @@ impl Report {
         let missed = self.misses();
         let reached = count - missed;
         let about = self.about.join("\n");
-        format!("{about}\n{table}\n{reached} of {count} targets reached, {missed} missed\n")
+        let failed: Vec<String> = self
+            .failed
+            .iter()
+            .map(|why| format!("NOT MEASURED: {why}\n"))
+            .collect();
+        let failed = failed.concat();
+        format!("{about}\n{table}\n{failed}{reached} of {count} targets reached, {missed} missed\n")
     }
 }
 
@@ -223,6 +231,7 @@ mod tests {
     #[test]
     fn the_table_tells_what_missed() {
         let report = Report {
+            failed: vec!["drains: no time".into()],
             about: vec!["here".into()],
             figures: vec![
                 Figure::new(
@@ -247,5 +256,6 @@ mod tests {
         assert!(text.contains("4.0 ms") && text.contains("25.0×"), "{text}");
         assert!(text.contains("1 of 2 targets reached, 1 missed"), "{text}");
         assert!(text.contains("MISS"), "{text}");
+        assert!(text.contains("NOT MEASURED: drains"), "{text}");
     }
 }
