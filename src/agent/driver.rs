@@ -206,8 +206,12 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 trouble: why,
             }
         });
+        // Without logind nobody knows whether a shutdown is pending: that is not "no longer pending".
+        let looked = hold.limit.is_some();
         self.input(Input::Hold(hold));
-        self.input(Input::HostReady);
+        if looked {
+            self.input(Input::HostReady);
+        }
     }
 
     /// Carries out everything the machine wants, then shows where it stands.

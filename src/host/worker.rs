@@ -88,6 +88,7 @@ impl Worker {
                 Err(e) => e.text,
             };
             self.tell(hold::view(false, None, trouble.clone())).await;
+            self.introduce();
             let waiting = self.refuse_requests(&mut requests, &trouble);
             let _ = tokio::time::timeout(pause, waiting).await;
             pause = (pause * 2).min(timing.retry_most);
@@ -262,6 +263,8 @@ impl Worker {
             }
         };
         let verdict = self.pending.look(preparing);
+        // Pending, but not heard of: the second look decides, and tells of it.
+        let settled = !matches!(verdict, Look::Unheard);
         if !preparing {
             self.last_quiet = Some(clock::now());
         }
@@ -287,6 +290,9 @@ impl Worker {
             Look::Lost => {
                 self.vanished(manager, "logind is no longer preparing a shutdown: it was called off, or its job failed").await;
             }
+        }
+        if settled {
+            self.introduce();
         }
     }
 
@@ -330,12 +336,17 @@ impl Worker {
         self.tell(view).await;
     }
 
+    /// The first view, once it is known whether a shutdown is pending: what is announced by then has been told before.
+    fn introduce(&mut self) {
+        if let Some(first) = self.first.take() {
+            let _ = first.send(self.view.clone());
+        }
+    }
+
     async fn tell(&mut self, view: HoldView) {
         let changed = view != self.view;
         self.view = view;
-        if let Some(first) = self.first.take() {
-            let _ = first.send(self.view.clone());
-        } else if changed {
+        if changed {
             let _ = self.events.send(HostEvent::Hold(self.view.clone())).await;
         }
     }

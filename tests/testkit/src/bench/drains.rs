@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures_util::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, EvictParams};
+use kube::Api;
 use serde::Serialize;
 
 use super::Programs;
@@ -112,19 +112,35 @@ pub(super) async fn set_up(case: &Case, seed: u64, runs: u64) -> anyhow::Result<
 async fn one_set_up(setting: &Setting) -> anyhow::Result<SetUp> {
     let arena = Arena::start(setting).await?;
     let pods: Api<Pod> = Api::all(arena.server.client(Identity::admin()));
-    let launcher = pods.list(&Default::default()).await?.items;
+    let launcher = pods.list(&kube::api::ListParams::default()).await?.items;
     let launcher = launcher.first().context("there is no launcher pod")?;
     let name = launcher.metadata.name.as_deref().unwrap_or_default();
     let namespace = launcher.metadata.namespace.as_deref().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(arena.server.client(Identity::admin()), namespace);
     // KubeVirt refuses and migrates; the model would tell if it did not.
-    let _ = pods.evict(name, &EvictParams::default()).await;
+    let eviction = serde_json::json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+    });
+    let answer: Result<serde_json::Value, kube::Error> = pods
+        .create_subresource(
+            "eviction",
+            name,
+            &kube::api::PostParams::default(),
+            &eviction,
+        )
+        .await;
+    anyhow::ensure!(
+        answer.is_err(),
+        "the eviction was granted, the VM does not migrate"
+    );
     let evicted = first(&arena.asked(), evicts).context("no eviction was seen")?;
     let emptied = wait_empty(&arena).await?;
     let finished = arena.watcher.finished();
     let freed = *finished.first().context("there was no migration")?;
     Ok(SetUp {
-        slot: (freed - evicted).saturating_sub(COPY),
+        slot: freed.saturating_sub(evicted).saturating_sub(COPY),
         tail: emptied.saturating_sub(freed),
     })
 }
@@ -206,7 +222,7 @@ fn result(arena: &Arena, start: Duration, end: Duration, cost: Cost) -> anyhow::
         *kinds.entry(kind).or_default() += 1;
     }
     Ok(Drain {
-        took: (end - start).as_secs_f64(),
+        took: end.saturating_sub(start).as_secs_f64(),
         emptied: emptied.saturating_sub(start).as_secs_f64(),
         requests: asked.len(),
         evictions: asked.iter().filter(|entry| evicts(entry)).count(),

@@ -38,7 +38,7 @@ pub(super) async fn by_agent(programs: &Programs, vms: usize) -> anyhow::Result<
         .with_context(|| format!("the agent said: {}", agent.program.said()))?;
     tokio::time::sleep(FOLLOWED).await;
     Ok(Beginning {
-        first: (evicted - signal).as_secs_f64(),
+        first: evicted.saturating_sub(signal).as_secs_f64(),
         cost: agent.program.cost(),
     })
 }
@@ -55,7 +55,7 @@ pub(super) async fn by_kubectl(programs: &Programs, vms: usize) -> anyhow::Resul
         .with_context(|| format!("kubectl said: {}", drain.said()))?;
     tokio::time::sleep(FOLLOWED).await;
     Ok(Beginning {
-        first: (evicted - start).as_secs_f64(),
+        first: evicted.saturating_sub(start).as_secs_f64(),
         cost: drain.cost(),
     })
 }

@@ -38,7 +38,7 @@ pub(super) async fn measure(programs: &Programs, span: Duration) -> anyhow::Resu
     tokio::time::sleep(SETTLE).await;
     let (asked, sleeps, start) = (arena.asked().len(), agent.program.sleeps(), arena.now());
     tokio::time::sleep(span).await;
-    let watched = (arena.now() - start).as_secs_f64();
+    let watched = arena.now().saturating_sub(start).as_secs_f64();
     let requests = arena.asked().len().saturating_sub(asked);
     let wakeups = agent.program.sleeps().saturating_sub(sleeps);
     let rss = agent.program.cost().rss;

@@ -77,7 +77,7 @@ async fn agent(binary: &Path, setting: &Setting, all: &mut Latencies) -> anyhow:
     let start = arena.now();
     let mut agent = Agent::start(binary, &arena, &host, &AgentOptions::default())?;
     agent.ready().await?;
-    all.ready.take(arena.now() - start);
+    all.ready.take(arena.now().saturating_sub(start));
     let signal = arena.now();
     host.logind.poweroff(Kind::Poweroff).await?;
     let (cordon, evictions) = arena
@@ -85,8 +85,8 @@ async fn agent(binary: &Path, setting: &Setting, all: &mut Latencies) -> anyhow:
             Some((first(entries, cordons)?, all_asked(entries)?))
         })
         .await?;
-    all.cordon.take(cordon - signal);
-    all.evictions.take(evictions - signal);
+    all.cordon.take(cordon.saturating_sub(signal));
+    all.evictions.take(evictions.saturating_sub(signal));
     Ok(())
 }
 
@@ -98,7 +98,7 @@ async fn peer(binary: &Path, setting: &Setting, all: &mut Latencies) -> anyhow::
         .end(BOUND)
         .await?;
     let cordon = first(&arena.asked(), cordons).context("kubectl did not cordon")?;
-    all.kubectl_cordon.take(cordon - start);
+    all.kubectl_cordon.take(cordon.saturating_sub(start));
     arena.server.store.update("nodes", "", NODE, |node| {
         node["spec"]["unschedulable"] = false.into();
     });
@@ -108,7 +108,7 @@ async fn peer(binary: &Path, setting: &Setting, all: &mut Latencies) -> anyhow::
     let eviction = arena
         .wait_asked("eviction", BOUND, |entries| first(entries, evicts))
         .await?;
-    all.kubectl_first.take(eviction - start);
+    all.kubectl_first.take(eviction.saturating_sub(start));
     Ok(())
 }
 

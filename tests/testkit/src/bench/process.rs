@@ -53,7 +53,9 @@ impl Program {
             .stderr(error)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("cannot start {:?}", command.as_std().get_program()))?;
+            .with_context(|| {
+                format!("cannot start {}", command.as_std().get_program().display())
+            })?;
         let pid = child.id().context("it ended at once")?;
         Ok(Self {
             child,

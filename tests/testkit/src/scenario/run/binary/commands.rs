@@ -5,11 +5,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::process::Command;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::{Child, Command};
 
 use super::super::model::commands::trigger as check_trigger;
 use super::super::scene::{Results, Saved};
 use super::super::stage::NotPlayed;
+use super::service::ended;
 use crate::scenario::event::agent::{AgentDo, Trigger};
 
 /// No command of a story lasts longer in real time.
@@ -99,14 +101,13 @@ impl Caller {
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .kill_on_drop(true);
-        let (exit, output) = match tokio::time::timeout(LONGEST, command.output()).await {
-            Ok(Ok(done)) => {
-                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                let output = text(&done.stdout) + &text(&done.stderr);
-                (done.status.code().unwrap_or(-1), output)
-            }
-            Ok(Err(error)) => (-1, error.to_string()),
-            Err(_) => (-1, "the command did not end".into()),
+        let (exit, output) = match command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+        {
+            Ok(child) => finish(child).await,
+            Err(error) => (-1, error.to_string()),
         };
         Saved {
             exit,
@@ -114,4 +115,30 @@ impl Caller {
             json: Value::Null,
         }
     }
+}
+
+/// Everything that a command prints, and its exit code.
+async fn finish(mut child: Child) -> (i32, String) {
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (out, err, done) = tokio::join!(text(stdout), text(stderr), ended(&mut child, LONGEST));
+    if !done {
+        // Dropping it reaps it.
+        let _ = child.start_kill();
+        return (-1, "the command did not end".into());
+    }
+    let code = child
+        .try_wait()
+        .ok()
+        .flatten()
+        .and_then(|status| status.code());
+    (code.unwrap_or(-1), out + &err)
+}
+
+async fn text(pipe: Option<impl AsyncRead + Unpin>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut pipe) = pipe {
+        // What was read before an error is all there is.
+        let _ = pipe.read_to_end(&mut bytes).await;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }

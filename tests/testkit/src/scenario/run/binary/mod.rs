@@ -198,10 +198,11 @@ impl BinaryStage {
         self.foreign
             .retain(|(_, until)| until.is_none_or(|until| now < until));
         if self.logind_back.is_some_and(|at| at <= now) {
-            self.logind_back = None;
+            // Whoever waits for this may give up in between: it is done only when it is done.
             if let Err(error) = self.logind.come_back().await {
                 self.panics.push(format!("logind: {error:#}"));
             }
+            self.logind_back = None;
         }
         if self.boots_at.is_some_and(|at| at <= now) {
             self.boot().await;
@@ -216,22 +217,29 @@ impl BinaryStage {
             self.start();
         }
         self.schedule = self.schedule.filter(|at| *at > now);
+        self.take_in();
+    }
+
+    /// What logind has done until now, and what it means for the host.
+    fn take_in(&mut self) {
         self.history.catch_up(&self.logind.events());
         if self.up && self.history.is_down() {
             self.up = false;
-            self.boots_at = self.history.boots().then(|| now + self.boot_time);
+            let at = self.clock.elapsed() + self.boot_time;
+            self.boots_at = self.history.boots().then_some(at);
         }
     }
 
     /// A new logind for a new boot; the player is told by the history.
     async fn boot(&mut self) {
-        self.boots_at = None;
         let options = LogindOptions {
             version: self.history.version,
             limit: self.real(self.history.limit),
             speed: self.setup.speed,
         };
-        match Logind::start(&self.bus.address(), options).await {
+        let started = Logind::start(&self.bus.address(), options).await;
+        self.boots_at = None;
+        match started {
             Ok(logind) => {
                 self.logind = logind;
                 self.up = true;

@@ -176,7 +176,7 @@ impl Stage for BinaryStage {
     }
 
     fn refresh(&mut self) {
-        self.history.catch_up(&self.logind.events());
+        self.take_in();
     }
 
     fn glance(&self) -> Glance {

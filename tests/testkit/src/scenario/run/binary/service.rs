@@ -113,9 +113,9 @@ impl Service {
 
     /// SIGKILL; the store keeps what it has.
     pub(super) async fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
         if let Some(mut child) = self.child.take() {
-            // Fails only when it has ended already.
-            let _ = child.kill().await;
+            ended(&mut child, PATIENCE).await;
         }
     }
 
@@ -123,9 +123,10 @@ impl Service {
     pub(super) async fn stop(&mut self, keep: bool) {
         self.signal(Signal::SIGTERM);
         if let Some(mut child) = self.child.take()
-            && tokio::time::timeout(PATIENCE, child.wait()).await.is_err()
+            && !ended(&mut child, PATIENCE).await
         {
-            let _ = child.kill().await;
+            // Dropping it reaps it.
+            let _ = child.start_kill();
         }
         if !keep {
             self.notify.forget();
@@ -140,6 +141,18 @@ impl Service {
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
+}
+
+/// Waits for the end of a process by asking for it: several stories at a time have several runtimes, and only one of them hears of
+/// the children of all. False when it did not end in time.
+pub(super) async fn ended(child: &mut Child, limit: Duration) -> bool {
+    const PAUSE: Duration = Duration::from_millis(5);
+    let asked = async {
+        while child.try_wait().is_ok_and(|status| status.is_none()) {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    tokio::time::timeout(limit, asked).await.is_ok()
 }
 
 /// `2026-…Z  INFO message key="value"` as the agent prints it.
