@@ -12,7 +12,8 @@ use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
 use crate::drain::world::{
-    Fresh, MigrationPhase, MigrationView, ObjectRef, Picture, PodKind, PodView, Sight, VmiView,
+    Fresh, MigrationPhase, MigrationView, ObjectRef, Picture, PodKind, PodView, Sight, VmName,
+    VmiView,
 };
 use std::collections::BTreeSet;
 
@@ -76,6 +77,7 @@ impl Machine {
             // Of an earlier visit of its VM, which may be here again in another pod.
             return;
         }
+        let misdirected = !self.tracks.contains_key(&pod.pod.uid) && self.misdirected(&pod.vm);
         let known = self.tracks.remove(&placeholder_key(&pod.vmi_uid));
         let inherited = self
             .drain
@@ -100,12 +102,23 @@ impl Machine {
             track.vmi_uid.clone_from(&pod.vmi_uid);
         }
         track.memory = track.memory.max(pod.memory.unwrap_or(0));
-        track.maybe_ours |= inherited;
+        track.maybe_ours |= inherited || misdirected;
         track.seen_deleting |= pod.deleting;
         track.seen_ended |= pod.is_empty_of_guest();
         if track.accepted.is_some() || track.maybe_ours {
             track.seen_mark |= pod.eviction_in_progress;
         }
+    }
+
+    /// An eviction of ours may have marked the successor of the VM that it was meant for: KubeVirt looks only
+    /// at the pod's name, and before the UID's precondition does (control-plane.md 6.d).
+    fn misdirected(&self, vm: &VmName) -> bool {
+        let of_old = self.tracks.values().filter(|t| t.vm == *vm);
+        of_old.into_iter().any(|t| {
+            let asked = t.in_flight.is_some_and(|(_, dry)| !dry);
+            let stayed = t.ended.is_some_and(|(phase, _)| phase != VmPhase::Migrated);
+            stayed && (t.ours || t.maybe_ours || asked)
+        })
     }
 
     /// VMIs that run here: what their tracks learn from them, and a track for each whose pod was not seen.
@@ -215,6 +228,13 @@ impl Machine {
         let accepted =
             !dry && (track.accepted == Some(now) || track.granted == Some(now) || track.maybe_ours);
         let changed = before != track.ours;
+        let vm = track.vm.clone();
+        if self.misdirected(&vm) {
+            let successors = self.tracks.values_mut().filter(|t| t.vm == vm);
+            for track in successors.filter(|t| t.ended.is_none()) {
+                track.maybe_ours = true;
+            }
+        }
         if accepted && let Some(drain) = &mut self.drain {
             drain.last_accepted = now;
         }

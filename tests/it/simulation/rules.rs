@@ -181,8 +181,8 @@ impl Run {
         if self.host.held && self.watcher.crashes == 0 {
             return Err(format!("the host waited to its limit: {}", status.says));
         }
-        // A new process in the last moments of the host does not know that it was let go.
-        let let_go = self.watcher.crashes > 0 && !self.host.held;
+        // In the last moments of the host a new process, or one that hears the signal again, looks once more.
+        let let_go = !self.host.held;
         if self.is_friendly() && status.state != "drained" && !let_go {
             return Err(format!(
                 "nothing stood in the way, and the host went down {}: {}",
@@ -267,7 +267,7 @@ fn goes(vm: &VmPlan, consent: bool, sees_moves: bool) -> bool {
     let hopeless = vm.attempts.contains(&Attempt::Unschedulable)
         || vm.pod_broken_until > 1_000_000
         || (vm.sidecar && !sees_moves)
-        || (vm.terminating.is_some() && vm.inbound.is_some())
+        || (vm.terminating.is_some() && (vm.inbound.is_some() || vm.deleted_at.is_some()))
         || vm.unmarked_at.is_some();
     moves && !hopeless
 }

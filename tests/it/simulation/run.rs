@@ -291,6 +291,8 @@ impl Run {
     fn act(&mut self, action: Action) {
         match action {
             Action::Watch => {
+                // A new drain does not wait for what the one before has asked.
+                self.watcher.in_flight.clear();
                 self.watching = true;
                 self.watch += 1;
                 self.cluster.changed = true;

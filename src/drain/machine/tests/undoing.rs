@@ -157,6 +157,23 @@ fn a_mark_that_may_be_ours_is_cleared() {
 }
 
 #[test]
+fn a_mark_that_hit_the_successor_under_the_same_pod_name_is_cleared() {
+    let mut story = Story::full();
+    story.vm("a").trigger();
+    // While the eviction is on the wire the VM is made anew: KubeVirt marks whatever has the pod's name now.
+    let old = story.waiting.remove(0);
+    story.pod("a").vmi_uid = "new-vmi".into();
+    story.pod("a").pod.uid = "new-pod".into();
+    story.vmi("a").vmi.uid = "new-vmi".into();
+    story.vmi("a").mark = Some("n1".into());
+    story.show();
+    let answer = Outcome::Reply(Ok(reply(429, TRIGGERED)));
+    story.input(Input::Done(old.id, answer)).cancel(false);
+    assert_eq!(story.cancels, ["a"]);
+    assert_eq!(story.phase(), Phase::Cancelled);
+}
+
+#[test]
 fn a_node_that_cannot_be_uncordoned_is_told() {
     let mut story = two_marks((1, 7));
     story.node_fault = Some(FaultClass::Denied);
