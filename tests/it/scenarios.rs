@@ -53,6 +53,7 @@ stories![
     fifty_mixed,
     fifty_mixed_all_at_once,
     hundred_vms,
+    kill_again_and_again,
     kill_cancelling,
     kill_confirming,
     kill_deadline,
