@@ -142,6 +142,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
         match event {
             HostEvent::Shutdown(shutdown) => self.input(Input::Shutdown(shutdown)),
             HostEvent::ShutdownVanished { why } => self.input(Input::ShutdownVanished { why }),
+            HostEvent::Scheduled(schedule) => self.input(Input::Scheduled(schedule)),
             HostEvent::Hold(hold) => self.input(Input::Hold(hold)),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::answer::Reply;
 use super::record::Record;
-use super::trigger::{Refusal, Shutdown, Then, Trigger};
+use super::trigger::{Refusal, Schedule, Shutdown, Then, Trigger};
 use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
 use serde::Serialize;
 use std::time::Duration;
@@ -194,6 +194,8 @@ pub enum Input {
         /// How it was noticed, as a sentence.
         why: String,
     },
+    /// What is scheduled for later, whenever that has changed or was looked at first; `None`: nothing.
+    Scheduled(Option<Schedule>),
     /// An operator calls the drain off.
     Cancel {
         /// The command.

@@ -53,6 +53,9 @@ impl Machine {
         }
         self.wake_at(deadline, "deadline");
         self.want_cordon(now);
+        if self.only_cordons() {
+            return self.persist();
+        }
         let cordoned = self.drain.as_ref().is_some_and(|d| d.cordoned);
         let seen = self.looked_around(now);
         if self.phase == Phase::Preparing && cordoned && seen {

@@ -108,6 +108,9 @@ impl Machine {
             self.persist();
             let id = self.effect(Pending::AskLogind);
             self.actions.push_back(Action::AskLogind { id, then });
+        } else if drain.scheduled {
+            // A later process has to know what to take back when the shutdown is called off.
+            self.persist();
         } else {
             self.forget();
         }

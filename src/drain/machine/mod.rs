@@ -13,6 +13,7 @@ mod observe;
 mod orders;
 mod pending;
 mod report;
+mod schedule;
 mod show;
 mod undo;
 
@@ -26,6 +27,7 @@ use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture};
 use pending::Sent;
+use schedule::Due;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use undo::Undo;
@@ -42,8 +44,12 @@ struct Drain {
     looking_since: Mono,
     /// The host is known to be going down.
     shutting_down: bool,
+    /// Begun early: the shutdown is only scheduled.
+    scheduled: bool,
     /// Resumed from a record; the pending shutdown has not been seen by this process yet.
     unconfirmed: bool,
+    /// The stop jobs of the system are running (net 3): it goes down whatever logind says.
+    stopping: bool,
     then: Option<Then>,
     exit: Option<u8>,
     cordoned: bool,
@@ -78,6 +84,8 @@ pub struct Machine {
     picture: Picture,
     tracks: BTreeMap<String, Track>,
     hold: HoldView,
+    /// The shutdown that is scheduled, if any.
+    schedule: Option<Due>,
     actions: VecDeque<Action>,
     pending: BTreeMap<EffectId, Sent>,
     next_effect: u64,
@@ -104,6 +112,7 @@ impl Machine {
             picture: Picture::default(),
             tracks: BTreeMap::new(),
             hold: HoldView::default(),
+            schedule: None,
             actions: VecDeque::new(),
             pending: BTreeMap::new(),
             next_effect: 0,
@@ -126,7 +135,9 @@ impl Machine {
         let unfinished = match record.phase.as_str() {
             "preparing" | "evacuating" | "confirming" | "cancelling" => true,
             // The host has yet to be let go, or to be sent down.
-            "drained" => record.shutting_down || (asks_logind && record.exit.is_none()),
+            "drained" => {
+                record.shutting_down || record.scheduled || (asks_logind && record.exit.is_none())
+            }
             "deadline" => record.shutting_down,
             _ => false,
         };
@@ -158,6 +169,7 @@ impl Machine {
             Input::Trigger(token, trigger) => self.order_drain(token, trigger, now),
             Input::Shutdown(shutdown) => self.shutdown(&shutdown, now),
             Input::ShutdownVanished { why } => self.shutdown_vanished(&why),
+            Input::Scheduled(schedule) => self.scheduled(schedule, now),
             Input::Cancel {
                 token,
                 abort_migrations,
@@ -262,6 +274,7 @@ impl Machine {
             Consent::Never => Err(Consentless::Never),
             Consent::Always => Ok(()),
             Consent::OnShutdown if drain.shutting_down || drain.then.is_some() || asked => Ok(()),
+            Consent::OnShutdown if drain.scheduled => Err(Consentless::Scheduled),
             Consent::OnShutdown => Err(Consentless::NotAsked),
         }
     }
@@ -277,6 +290,7 @@ impl Machine {
             phase: self.phase.name().into(),
             trigger: drain.trigger.clone(),
             shutting_down: drain.shutting_down,
+            scheduled: drain.scheduled,
             started: drain.started,
             deadline: drain.deadline,
             cordon_ours: drain.cordon_ours,

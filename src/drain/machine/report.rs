@@ -3,7 +3,9 @@
 use super::Machine;
 use super::observe::is_still_here;
 use crate::drain::phase::Phase;
-use crate::drain::status::{CordonStatus, DrainStatus, HoldStatus, Status, VmPhase, VmStatus};
+use crate::drain::status::{
+    CordonStatus, DrainStatus, HoldStatus, ScheduledStatus, Status, VmPhase, VmStatus,
+};
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
 use crate::drain::verdict::Wait;
@@ -35,6 +37,10 @@ impl Machine {
             } else {
                 Vec::new()
             },
+            scheduled: self.schedule.map(|due| ScheduledStatus {
+                kind: due.kind,
+                due_in: seconds_until(due.at, now),
+            }),
             malformed: self.picture.malformed.iter().map(Into::into).collect(),
             warnings: self.warnings(),
         }
@@ -45,13 +51,11 @@ impl Machine {
             return DrainStatus::default();
         };
         let ended = self.phase.is_at_rest();
-        #[allow(clippy::cast_precision_loss, reason = "milliseconds of a drain fit")]
-        let deadline_in = (d.deadline.0 as f64 - now.0 as f64) / 1000.0;
         DrainStatus {
             id: d.id.clone(),
             reason: d.reason.clone(),
             running_for: now.since(d.started).as_secs_f64(),
-            deadline_in: (!ended).then_some(deadline_in),
+            deadline_in: (!ended).then_some(seconds_until(d.deadline, now)),
             on_deadline: "proceed".into(),
             shutting_down: d.shutting_down,
             then: d.then,
@@ -100,11 +104,18 @@ impl Machine {
             .map(|d| d.end.clone())
             .unwrap_or_default();
         let left = super::show::span(self.time_left(now));
+        let soon = self.soon(now);
         match self.phase {
+            Phase::Idle if !soon.is_empty() => {
+                format!("{soon}; by configuration the drain begins when its time has come")
+            }
             Phase::Idle if self.hold.held => {
                 "nothing to do; the hold is set, a shutdown will wait for the drain".into()
             }
             Phase::Idle => "nothing to do; no hold is set".into(),
+            Phase::Preparing if self.only_cordons() => {
+                format!("the node is cordoned; its VMs stay until the time has come ({soon})")
+            }
             Phase::Preparing => "cordoning the node and looking at its VMs".into(),
             Phase::Evacuating => {
                 format!("{remaining} of {total} VM(s) still here, {left} until the deadline")
@@ -116,8 +127,18 @@ impl Machine {
                 "the node is empty, releasing the hold".into()
             }
             Phase::Cancelling => "undoing the drain".into(),
+            Phase::Drained if !soon.is_empty() => format!("{end}; {soon}"),
             Phase::Drained | Phase::Deadline | Phase::Cancelled | Phase::Refused => end,
         }
+    }
+
+    /// What is scheduled, as a sentence; empty: nothing.
+    fn soon(&self, now: Mono) -> String {
+        let Some(due) = self.schedule else {
+            return String::new();
+        };
+        let what = due.what();
+        format!("a {what} is scheduled in {}", super::show::span(due.at.left(now)))
     }
 
     /// One row per VM: where a VM had several pods here, the one that still counts, else the newest.
@@ -140,6 +161,12 @@ impl Machine {
         }
         rows.into_values().map(|(_, row)| row).collect()
     }
+}
+
+/// Negative when it has passed.
+#[allow(clippy::cast_precision_loss, reason = "milliseconds of a drain fit")]
+fn seconds_until(when: Mono, now: Mono) -> f64 {
+    (when.0 as f64 - now.0 as f64) / 1000.0
 }
 
 fn vm_row(track: &Track, now: Mono) -> VmStatus {

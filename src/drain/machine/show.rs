@@ -222,6 +222,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::VmiUnseen
         | Wait::NamespaceTerminating
         | Wait::Retry { .. }
+        | Wait::Scheduled
         | Wait::Cordon { .. }
         | Wait::PodUnseen => VmPhase::Waiting,
     }

@@ -191,6 +191,7 @@ fn orders(rng: &mut Rng) -> Vec<(u64, Order)> {
         on_deadline: None,
         allow_guest_shutdown: rng.percent(30),
         keep_cordoned: false,
+        stop_job: false,
     };
     let mut all = Vec::new();
     if rng.percent(8) {

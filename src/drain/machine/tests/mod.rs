@@ -5,6 +5,8 @@ mod ending;
 mod owning;
 mod pace;
 mod resuming;
+mod scheduled;
+mod stopping;
 mod undoing;
 mod watching;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use vmdrain_agent::agent::ports::HostEvent;
 use vmdrain_agent::drain::action::HoldView;
-use vmdrain_agent::drain::trigger::{Shutdown, Then};
+use vmdrain_agent::drain::trigger::{Schedule, Shutdown, Then};
 
 use super::logind::{Lock, Logind, Mode, Says};
 use super::machine::{Change, HostOptions, Moment};
@@ -28,6 +28,10 @@ pub(super) struct State {
     /// Whether the agent wants its lock back when it is lost.
     pub(super) wanted: bool,
     pub(super) listener: Option<mpsc::Sender<HostEvent>>,
+    /// What the listener knows of the schedule; `None`: nothing yet.
+    pub(super) told_schedule: Option<Option<(Then, Duration)>>,
+    /// The stop jobs of the system run, and then it goes down.
+    pub(super) stopping: Option<Then>,
     pub(super) status_line: String,
     pub(super) history: Vec<Moment>,
 }
@@ -44,6 +48,8 @@ impl State {
             ours: None,
             wanted: false,
             listener: None,
+            told_schedule: None,
+            stopping: None,
             status_line: String::new(),
             history: Vec::new(),
         }
@@ -152,6 +158,7 @@ impl State {
         self.listener = None;
         self.ours = None;
         self.waiting = None;
+        self.stopping = None;
         self.logind.reboot();
         self.remember(now, Change::Down(kind));
         let boots = match kind {
@@ -210,6 +217,25 @@ impl State {
 
     pub(super) fn tell_hold(&self) {
         self.tell(HostEvent::Hold(self.view()));
+    }
+
+    /// What is scheduled, when that has changed. While a shutdown is pending its own signal tells.
+    pub(super) fn tell_schedule(&mut self, now: Duration) {
+        if !self.logind.answers() || self.listener.is_none() {
+            return;
+        }
+        if self.logind.preparing() {
+            self.told_schedule = None;
+            return;
+        }
+        let current = self.logind.scheduled();
+        if self.told_schedule != Some(current) {
+            self.told_schedule = Some(current);
+            self.tell(HostEvent::Scheduled(current.map(|(kind, at)| Schedule {
+                kind: Some(kind),
+                within: at.saturating_sub(now),
+            })));
+        }
     }
 
     fn tell(&self, event: HostEvent) {

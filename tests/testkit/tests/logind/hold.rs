@@ -132,7 +132,7 @@ async fn a_lock_that_was_handed_back_is_adopted() {
         .unwrap();
     logind.poweroff(Kind::Reboot).await.unwrap();
 
-    let host = adapter(&bus);
+    let host = adapter(&bus, &logind);
     let other = std::fs::File::open("/dev/null").unwrap();
     let said = host.adopt(other.into()).unwrap_err();
     assert!(said.contains("no lock of logind"), "{said}");

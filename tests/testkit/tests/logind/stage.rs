@@ -5,7 +5,7 @@ use testkit::logind::{Bus, Happened, Kind, Logind, Options, Why};
 use tokio::sync::mpsc;
 use vmdrain_agent::agent::ports::{Host, HostEvent};
 use vmdrain_agent::drain::action::HoldView;
-use vmdrain_agent::drain::trigger::Shutdown;
+use vmdrain_agent::drain::trigger::{Schedule, Shutdown};
 use vmdrain_agent::host::{self, Timing, hold};
 
 /// Far longer than anything here takes.
@@ -67,7 +67,7 @@ impl Stage {
     async fn tuned(bus: Bus, logind: Logind, tune: impl Fn(&mut Timing)) -> Self {
         let mut timing = quick();
         tune(&mut timing);
-        let host = adapter_with(&bus, timing);
+        let host = adapter_with(&bus, &logind, timing);
         let (sender, events) = mpsc::channel(64);
         let view = host.start(sender).await.unwrap();
         Self {
@@ -89,7 +89,7 @@ impl Stage {
             match self.next().await {
                 HostEvent::Shutdown(shutdown) => return shutdown,
                 HostEvent::ShutdownVanished { why } => panic!("vanished: {why}"),
-                HostEvent::Hold(_) => {}
+                HostEvent::Scheduled(_) | HostEvent::Hold(_) => {}
             }
         }
     }
@@ -99,7 +99,20 @@ impl Stage {
             match self.next().await {
                 HostEvent::ShutdownVanished { why } => return why,
                 HostEvent::Shutdown(shutdown) => panic!("one more: {shutdown:?}"),
+                HostEvent::Scheduled(_) | HostEvent::Hold(_) => {}
+            }
+        }
+    }
+
+    /// The next news of the schedule; a shutdown before it is one too many.
+    pub(crate) async fn scheduled(&mut self) -> Option<Schedule> {
+        loop {
+            match self.next().await {
+                HostEvent::Scheduled(schedule) => return schedule,
                 HostEvent::Hold(_) => {}
+                other @ (HostEvent::Shutdown(_) | HostEvent::ShutdownVanished { .. }) => {
+                    panic!("before any schedule: {other:?}")
+                }
             }
         }
     }
@@ -123,7 +136,7 @@ impl Stage {
         loop {
             match self.next().await {
                 HostEvent::Hold(view) if view.limit == Some(limit) => return before,
-                HostEvent::Hold(_) => {}
+                HostEvent::Scheduled(_) | HostEvent::Hold(_) => {}
                 other @ (HostEvent::Shutdown(_) | HostEvent::ShutdownVanished { .. }) => {
                     before.push(other);
                 }
@@ -148,13 +161,14 @@ impl Stage {
     }
 }
 
-pub(crate) fn adapter(bus: &Bus) -> host::Logind {
-    adapter_with(bus, quick())
+pub(crate) fn adapter(bus: &Bus, logind: &Logind) -> host::Logind {
+    adapter_with(bus, logind, quick())
 }
 
-fn adapter_with(bus: &Bus, timing: Timing) -> host::Logind {
+fn adapter_with(bus: &Bus, logind: &Logind, timing: Timing) -> host::Logind {
     host::Logind::new(host::Options {
         bus: Some(bus.address()),
+        folder: Some(logind.folder()),
         timing,
         ..host::Options::default()
     })
