@@ -227,6 +227,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 held: false,
                 limit: None,
                 trouble: why,
+                ..HoldView::default()
             }
         });
         // Without logind nobody knows whether a shutdown is pending: that is not "no longer pending".

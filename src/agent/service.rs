@@ -8,7 +8,8 @@ use crate::cluster::{self, ConnectError, Connected, KubeCluster, Origin};
 use crate::config::{Live, Settings};
 use crate::drain::policy::Policy;
 use crate::host::{
-    self, BootClock, EndingHost, FileStore, Identity, Instance, Logind, NotAlone, Signal, Signals, notify,
+    self, BootClock, EndingHost, FileStore, Identity, Instance, Logind, NotAlone, Signal, Signals,
+    notify,
 };
 use crate::telemetry::logging;
 use std::future::Future;
@@ -192,8 +193,11 @@ async fn connect_patiently(
                 }
             }
         }
+        // Waiting is no hanging: whoever watches over us has to hear that.
+        notify::watchdog();
+        let watched = notify::watchdog_interval().map_or(CREDENTIALS_AGAIN, |most| most / 2);
         tokio::select! {
-            () = tokio::time::sleep(CREDENTIALS_AGAIN) => {}
+            () = tokio::time::sleep(CREDENTIALS_AGAIN.min(watched)) => {}
             signal = signals.next() => {
                 if matches!(signal, Signal::Terminate | Signal::Interrupt) {
                     return Ok(None);
@@ -317,6 +321,8 @@ fn cluster_options(settings: &Settings) -> cluster::Options {
 
 fn logind(settings: &Settings, bus: Option<String>) -> Logind {
     Logind::new(host::Options {
+        // A stand-in on a private bus does not read this host's files.
+        root: bus.is_none().then(|| "/".into()),
         bus,
         folder: Some(settings.host.logind_dir.clone()),
         timing: settings.timing.host,

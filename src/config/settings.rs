@@ -5,7 +5,9 @@
 
 use super::keys;
 use super::values::{auto_rate, auto_span, span};
-use crate::drain::policy::{Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing, seconds};
+use crate::drain::policy::{
+    Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing, seconds,
+};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -130,6 +130,9 @@ pub struct Timing {
     /// A picture without a sign of life for this long is called stale.
     #[serde(with = "seconds")]
     pub picture_stale: Duration,
+    /// How long logind may be silent before that is told as lost protection (a restart takes a second or two).
+    #[serde(with = "seconds")]
+    pub hold_patience: Duration,
     /// Time limit of one request.
     #[serde(with = "seconds")]
     pub request: Duration,
@@ -150,6 +153,7 @@ impl Default for Timing {
             queue_patience: s(15),
             slot_patience: s(300),
             picture_stale: s(60),
+            hold_patience: s(30),
             request: s(10),
         }
     }

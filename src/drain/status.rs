@@ -113,6 +113,24 @@ pub struct HoldStatus {
     pub limit: Option<f64>,
     /// What is wrong, empty when all is well.
     pub trouble: String,
+    /// Who sets the limit: a file, or "logind's own default"; empty when that is not known.
+    pub limit_by: String,
+    /// Everybody else who holds a shutdown.
+    pub others: Vec<HolderStatus>,
+}
+
+/// Somebody else who holds a shutdown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HolderStatus {
+    /// Its name for itself.
+    pub who: String,
+    /// Its reason.
+    pub why: String,
+    /// `delay`, `block`, `block-weak`.
+    pub mode: String,
+    /// What it does to VMs and the cure; empty when it is not known to touch any.
+    pub says: String,
 }
 
 /// A scheduled shutdown.

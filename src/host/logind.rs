@@ -28,6 +28,8 @@ pub struct Options {
     pub least_limit: Duration,
     /// Where logind keeps its files; `None`: not known, as for a stand-in on a private bus.
     pub folder: Option<PathBuf>,
+    /// Below this are the files of logind's configuration; `None`: not known, as for a stand-in.
+    pub root: Option<PathBuf>,
     /// Time constants.
     pub timing: Timing,
 }
@@ -38,6 +40,7 @@ impl Default for Options {
             bus: None,
             least_limit: Duration::from_secs(60),
             folder: Some("/run/systemd".into()),
+            root: Some("/".into()),
             timing: Timing::default(),
         }
     }
@@ -85,6 +88,8 @@ impl Logind {
     pub fn adopt(&self, fd: OwnedFd) -> Result<(), String> {
         let folder = self.options.folder.as_ref().map(|all| all.join(LOCKS));
         if !hold::looks_like_a_lock(&fd, folder.as_deref()) {
+            // Its place in the store is needed for the new one.
+            notify::forget_hold();
             return Err(
                 "the file descriptor that was handed back is no lock of logind; a new one is taken"
                     .into(),

@@ -12,6 +12,7 @@
 //! | `worker.rs` | what logind tells us, and how the hold survives logind and the bus |
 //! | `session.rs` | what belongs to one connection, and who logind is on it |
 //! | `look.rs` | what one look at logind finds: the lock, the limit, what is pending |
+//! | `limits.rs` | who sets the limit, and to what |
 //! | `schedule.rs` | whether a shutdown is scheduled for later |
 //! | `pending.rs` | whether an announced shutdown is still pending |
 //! | `hold.rs` | where the lock's file descriptor is, and what `held` means |
@@ -29,6 +30,7 @@ pub mod ending;
 pub mod hold;
 pub mod identity;
 pub mod instance;
+pub mod limits;
 pub mod login1;
 pub mod logind;
 mod look;

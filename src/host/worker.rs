@@ -3,6 +3,7 @@
 //! One task. It owns the subscriptions and decides nothing about the drain: it reports what is true.
 
 use super::hold::{self, Hold};
+use super::limits::Said;
 use super::login1::{ManagerProxy, within};
 use super::logind::Options;
 use super::pending::{Look, Pending};
@@ -44,6 +45,8 @@ pub(super) struct Worker {
     check_at: Mono,
     /// Looks at the lock in a row that got no answer.
     unanswered: u32,
+    /// What the files of logind's configuration said.
+    said: Option<Said>,
     /// Tells when to look at the schedule.
     folder: schedule::Folder,
     /// What was last told of the schedule; `None`: nothing yet.
@@ -61,6 +64,7 @@ impl Worker {
         Self {
             folder: schedule::Folder::new(options.folder.as_deref()),
             scheduled: None,
+            said: None,
             options,
             hold,
             events,
@@ -142,7 +146,7 @@ impl Worker {
                     }
                     Some(Err(_)) | None => return,
                 },
-                () = self.folder.changed() => self.look_ahead(&manager).await,
+                () = self.folder.changed() => self.schedule_changed(&manager).await,
                 request = requests.recv() => match request {
                     Some(request) => self.answer(&manager, request).await,
                     None => return,
@@ -166,12 +170,21 @@ impl Worker {
             self.look(manager).await;
         }
         if self.check_at <= now {
+            self.said = None;
             self.check_hold(manager).await;
             if !self.pending.announced() {
                 self.look_ahead(manager).await;
                 self.look(manager).await;
             }
         }
+    }
+
+    /// Something was scheduled or called off, perhaps a shutdown that is pending already (257 and later).
+    async fn schedule_changed(&mut self, manager: &ManagerProxy<'_>) {
+        if self.pending.announced() {
+            self.look(manager).await;
+        }
+        self.look_ahead(manager).await;
     }
 
     /// Looks at what is scheduled for later, and tells it when it has changed.
@@ -245,8 +258,7 @@ impl Worker {
                     self.check_hold(manager).await;
                 }
             }
-            session::Heard::Schedule if self.pending.announced() => self.look(manager).await,
-            session::Heard::Schedule => self.look_ahead(manager).await,
+            session::Heard::Schedule => self.schedule_changed(manager).await,
         }
     }
 
@@ -341,7 +353,7 @@ impl Worker {
     /// Sees to the lock, reads the limit, tells what changed.
     async fn check_hold(&mut self, manager: &ManagerProxy<'_>) {
         let timing = self.options.timing;
-        let seen = look::hold(manager, &self.hold, &self.options).await;
+        let seen = look::hold(manager, &self.hold, &self.options, &mut self.said).await;
         let view = match seen {
             Ok(view) => {
                 self.unanswered = 0;

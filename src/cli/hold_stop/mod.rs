@@ -72,6 +72,8 @@ pub(super) async fn run(global: &Global, screen: &mut Screen) -> Exit {
     )
     .await;
     extending.abort();
+    // Its last line, and no word that comes after our end.
+    notify::flush(Duration::from_secs(1));
     exit
 }
 

@@ -24,6 +24,7 @@ impl Machine {
     pub(super) fn advance(&mut self, now: Mono) {
         self.expire(now);
         self.wake = None;
+        self.hold_step(now);
         if self.phase.is_draining() {
             self.drain_step(now);
         }

@@ -8,6 +8,7 @@
 mod advance;
 mod cordon;
 mod finish;
+mod holding;
 mod index;
 mod observe;
 mod orders;
@@ -26,6 +27,7 @@ use super::time::Mono;
 use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture};
+use holding::HoldTold;
 use pending::Sent;
 use schedule::Due;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -84,6 +86,7 @@ pub struct Machine {
     picture: Picture,
     tracks: BTreeMap<String, Track>,
     hold: HoldView,
+    hold_told: HoldTold,
     /// The shutdown that is scheduled, if any.
     schedule: Option<Due>,
     actions: VecDeque<Action>,
@@ -112,6 +115,7 @@ impl Machine {
             picture: Picture::default(),
             tracks: BTreeMap::new(),
             hold: HoldView::default(),
+            hold_told: HoldTold::default(),
             schedule: None,
             actions: VecDeque::new(),
             pending: BTreeMap::new(),
@@ -177,7 +181,7 @@ impl Machine {
             Input::Restore(token) => self.order_restore(token),
             Input::HostReady => self.host_ready(),
             Input::Picture(picture) => self.see(*picture, now),
-            Input::Hold(hold) => self.hold = hold,
+            Input::Hold(hold) => self.hold_seen(hold, now),
             Input::Done(id, outcome) => self.done(id, outcome, now),
         }
         self.advance(now);

@@ -1,10 +1,11 @@
 //! The snapshot for people and programs.
 
 use super::Machine;
+use super::holding::note;
 use super::observe::is_still_here;
 use crate::drain::phase::Phase;
 use crate::drain::status::{
-    CordonStatus, DrainStatus, HoldStatus, ScheduledStatus, Status, VmPhase, VmStatus,
+    CordonStatus, DrainStatus, HoldStatus, HolderStatus, ScheduledStatus, Status, VmPhase, VmStatus,
 };
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
@@ -23,11 +24,7 @@ impl Machine {
             state: self.phase.name().into(),
             says: self.says(remaining, vms.len(), now),
             drain: self.drain.as_ref().map(|_| self.drain_row(now)),
-            hold: HoldStatus {
-                held: self.hold.held,
-                limit: self.hold.limit.map(|l| l.as_secs_f64()),
-                trouble: self.hold.trouble.clone(),
-            },
+            hold: self.hold_row(),
             cordon: self.cordon_row(),
             vms_total: vms.len(),
             vms_remaining: remaining,
@@ -63,6 +60,22 @@ impl Machine {
         }
     }
 
+    fn hold_row(&self) -> HoldStatus {
+        let others = self.hold.others.iter().map(|holder| HolderStatus {
+            who: holder.who.clone(),
+            why: holder.why.clone(),
+            mode: holder.mode.clone(),
+            says: note(holder).unwrap_or_default(),
+        });
+        HoldStatus {
+            held: self.hold.held,
+            limit: self.hold.limit.map(|l| l.as_secs_f64()),
+            trouble: self.hold.trouble.clone(),
+            limit_by: self.hold.limit_by.clone(),
+            others: others.collect(),
+        }
+    }
+
     fn cordon_row(&self) -> CordonStatus {
         let Some(node) = &self.node else {
             return CordonStatus::default();
@@ -94,6 +107,7 @@ impl Machine {
             out.extend(drain.undo.remains.iter().cloned());
         }
         out.extend((!self.hold.trouble.is_empty()).then(|| self.hold.trouble.clone()));
+        out.extend(self.hold.others.iter().filter_map(note));
         out
     }
 
@@ -108,6 +122,12 @@ impl Machine {
         match self.phase {
             Phase::Idle if !soon.is_empty() => {
                 format!("{soon}; by configuration the drain begins when its time has come")
+            }
+            Phase::Idle if !self.hold.trouble.is_empty() => {
+                format!(
+                    "the VMs of this host are not protected as they should be: {}",
+                    self.hold.trouble
+                )
             }
             Phase::Idle if self.hold.held => {
                 "nothing to do; the hold is set, a shutdown will wait for the drain".into()
@@ -138,7 +158,10 @@ impl Machine {
             return String::new();
         };
         let what = due.what();
-        format!("a {what} is scheduled in {}", super::show::span(due.at.left(now)))
+        format!(
+            "a {what} is scheduled in {}",
+            super::show::span(due.at.left(now))
+        )
     }
 
     /// One row per VM: where a VM had several pods here, the one that still counts, else the newest.

@@ -2,6 +2,7 @@
 //! book; what an eviction answers and what the watches show is up to each story.
 
 mod ending;
+mod holding;
 mod owning;
 mod pace;
 mod resuming;
@@ -383,7 +384,7 @@ impl Story {
         HoldView {
             held: self.held,
             limit: Some(Duration::from_secs(2700)),
-            trouble: String::new(),
+            ..HoldView::default()
         }
     }
 

@@ -32,6 +32,8 @@ pub enum Change {
     },
     /// An announced shutdown is no longer pending.
     CalledOff,
+    /// The stop jobs of the system run: it goes down without logind's delay, when they are over.
+    Stopping,
     /// The agent's lock was taken.
     LockTaken,
     /// The agent's lock is gone, for this reason.
@@ -150,7 +152,7 @@ impl ModelHost {
         self.with(|state, now| {
             if state.up {
                 state.stopping = Some(kind);
-                state.note(now, format!("the stop jobs run ({kind})"));
+                state.remember(now, Change::Stopping);
                 let says = state.logind.end();
                 state.said(says, now);
             }
@@ -228,6 +230,8 @@ impl ModelHost {
             if let Err(why) = state.logind.inhibit(who, what, mode, until) {
                 state.note(now, format!("{who} got no lock: {why}"));
             }
+            // The real adapter looks every minute.
+            state.tell_hold();
         });
     }
 

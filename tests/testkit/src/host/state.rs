@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use vmdrain_agent::agent::ports::HostEvent;
-use vmdrain_agent::drain::action::HoldView;
+use vmdrain_agent::drain::action::{HoldView, Holder};
 use vmdrain_agent::drain::trigger::{Schedule, Shutdown, Then};
 
 use super::logind::{Lock, Logind, Mode, Says};
@@ -176,6 +176,7 @@ impl State {
                 held: false,
                 limit: None,
                 trouble: "systemd-logind does not answer; the lock stays as it is".into(),
+                ..HoldView::default()
             };
         }
         let held = self.ours.is_some();
@@ -187,7 +188,30 @@ impl State {
             } else {
                 "the host is going down already and logind gives no new lock".into()
             },
+            limit_by: String::new(),
+            others: self.others(),
         }
+    }
+
+    /// Locks of others on shutdowns.
+    fn others(&self) -> Vec<Holder> {
+        let ours = self.ours;
+        let others = self.logind.locks().iter().filter(|lock| {
+            Some(lock.id) != ours && lock.what.split(':').any(|what| what == "shutdown")
+        });
+        others
+            .map(|lock| Holder {
+                who: lock.who.clone(),
+                why: String::new(),
+                mode: match lock.mode {
+                    Mode::Delay => "delay",
+                    Mode::Block => "block",
+                    Mode::BlockWeak => "block-weak",
+                }
+                .into(),
+                uid: 0,
+            })
+            .collect()
     }
 
     pub(super) fn take(&mut self, now: Duration) -> Result<(), String> {

@@ -94,11 +94,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(
-        address: &str,
-        options: Options,
-        files: Files,
-    ) -> anyhow::Result<Arc<Self>> {
+    pub(super) fn new(address: &str, options: Options, files: Files) -> anyhow::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             version: Version(options.version),
             journal: Journal::default(),

@@ -22,7 +22,10 @@ async fn it_is_heard_when_it_is_typed_moved_and_called_off() {
         stage.logind.schedule(Kind::Reboot, HOUR).await.unwrap();
         let told = stage.scheduled().await.unwrap();
         assert_eq!(told.kind, Some(Then::Reboot), "systemd {v}");
-        assert!(told.within <= HOUR && told.within + BOUND > HOUR, "{told:?}");
+        assert!(
+            told.within <= HOUR && told.within + BOUND > HOUR,
+            "{told:?}"
+        );
         stage.logind.schedule(Kind::Halt, 2 * HOUR).await.unwrap();
         let told = stage.scheduled().await.unwrap();
         assert_eq!(told.kind, Some(Then::Halt));
@@ -37,7 +40,11 @@ async fn it_is_heard_when_it_is_typed_moved_and_called_off() {
 async fn when_its_time_comes_the_signal_tells_and_nothing_else() {
     for v in ALL {
         let mut stage = stage(v).await;
-        stage.logind.schedule(Kind::Poweroff, ms(500)).await.unwrap();
+        stage
+            .logind
+            .schedule(Kind::Poweroff, ms(500))
+            .await
+            .unwrap();
         assert!(stage.scheduled().await.is_some());
         loop {
             match stage.next().await {
@@ -91,7 +98,11 @@ async fn a_restart_of_logind_or_of_the_agent_finds_it_again() {
             seen.push(more);
         }
         let told = |event: &HostEvent| matches!(event, HostEvent::Scheduled(Some(_)));
-        assert_eq!(seen.iter().filter(|event| told(event)).count(), 1, "{seen:?}");
+        assert_eq!(
+            seen.iter().filter(|event| told(event)).count(),
+            1,
+            "{seen:?}"
+        );
         stage.logind.restart(ms(50)).await.unwrap();
         assert_eq!(stage.until_limit(514).await, []);
         stage.logind.cancel().await;

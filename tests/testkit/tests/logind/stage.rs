@@ -1,5 +1,6 @@
 //! A bus, a logind and an agent's adapter on it.
 
+use std::path::Path;
 use std::time::Duration;
 use testkit::logind::{Bus, Happened, Kind, Logind, Options, Why};
 use tokio::sync::mpsc;
@@ -64,10 +65,22 @@ impl Stage {
         Self::tuned(bus, logind, |_| {}).await
     }
 
+    /// With the files of logind's configuration below `root`.
+    pub(crate) async fn rooted(bus: Bus, logind: Logind, root: &Path) -> Self {
+        let options = host::Options {
+            root: Some(root.to_owned()),
+            ..options(&bus, &logind)
+        };
+        Self::begin(bus, logind, host::Logind::new(options)).await
+    }
+
     async fn tuned(bus: Bus, logind: Logind, tune: impl Fn(&mut Timing)) -> Self {
-        let mut timing = quick();
-        tune(&mut timing);
-        let host = adapter_with(&bus, &logind, timing);
+        let mut options = options(&bus, &logind);
+        tune(&mut options.timing);
+        Self::begin(bus, logind, host::Logind::new(options)).await
+    }
+
+    async fn begin(bus: Bus, logind: Logind, host: host::Logind) -> Self {
         let (sender, events) = mpsc::channel(64);
         let view = host.start(sender).await.unwrap();
         Self {
@@ -162,16 +175,17 @@ impl Stage {
 }
 
 pub(crate) fn adapter(bus: &Bus, logind: &Logind) -> host::Logind {
-    adapter_with(bus, logind, quick())
+    host::Logind::new(options(bus, logind))
 }
 
-fn adapter_with(bus: &Bus, logind: &Logind, timing: Timing) -> host::Logind {
-    host::Logind::new(host::Options {
+fn options(bus: &Bus, logind: &Logind) -> host::Options {
+    host::Options {
         bus: Some(bus.address()),
         folder: Some(logind.folder()),
-        timing,
+        root: None,
+        timing: quick(),
         ..host::Options::default()
-    })
+    }
 }
 
 pub(crate) fn down(kind: Kind, why: Why) -> Happened {

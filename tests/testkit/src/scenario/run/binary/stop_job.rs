@@ -28,6 +28,7 @@ impl BinaryStage {
             ..System::stopping(target)
         });
         self.logind.stop().await;
+        self.history.stopping(&self.logind.events());
         // In a system that ends no service is started again.
         self.starts = None;
         let child = Command::new(&self.setup.binary)
