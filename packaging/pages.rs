@@ -22,12 +22,17 @@ fn main() -> Result<()> {
     let pages = folder(&below, "usr/share/man/man8")?;
     command.build();
     manual(&command, &pages)?;
-    // Debian's zsh looks into vendor-completions, all others into site-functions.
+    // Where zsh looks is for each distribution to say.
     for (shell, at) in [
-        (Shell::Bash, "usr/share/bash-completion/completions/vmdrain-agent"),
-        (Shell::Zsh, "usr/share/zsh/vendor-completions/_vmdrain-agent"),
-        (Shell::Zsh, "usr/share/zsh/site-functions/_vmdrain-agent"),
-        (Shell::Fish, "usr/share/fish/vendor_completions.d/vmdrain-agent.fish"),
+        (
+            Shell::Bash,
+            "usr/share/bash-completion/completions/vmdrain-agent",
+        ),
+        (Shell::Zsh, "zsh/_vmdrain-agent"),
+        (
+            Shell::Fish,
+            "usr/share/fish/vendor_completions.d/vmdrain-agent.fish",
+        ),
     ] {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut Args::command(), NAME, &mut text);

@@ -8,6 +8,7 @@ use crate::drain::machine::Machine;
 use crate::drain::policy::Policy;
 use crate::drain::status::Status;
 use crate::drain::world::Picture;
+use crate::telemetry::catalog::message_id;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -97,7 +98,11 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
         stop: impl Future<Output = ()> + Send,
     ) {
         if let Some(why) = warning {
-            tracing::warn!(vmdrain_reason = "StateFileSetAside", "{why}");
+            tracing::warn!(
+                vmdrain_reason = "StateFileSetAside",
+                message_id = message_id("StateFileSetAside"),
+                "{why}"
+            );
         }
         let (to_us, mut host_events) = mpsc::channel(QUEUE);
         let host = Arc::clone(&self.parts.host);
@@ -199,7 +204,11 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
 
     fn host_started(&mut self, result: Result<HoldView, String>) {
         let hold = result.unwrap_or_else(|why| {
-            tracing::error!(vmdrain_reason = "HoldMissing", "no hold on the host: {why}");
+            tracing::error!(
+                vmdrain_reason = "HoldMissing",
+                message_id = message_id("HoldMissing"),
+                "no hold on the host: {why}"
+            );
             HoldView {
                 held: false,
                 limit: None,
@@ -282,6 +291,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             .unwrap_or_default();
         let phase = self.machine.phase().name();
         let (reason, text) = (notice.reason, &notice.text);
+        let message_id = message_id(reason);
         match notice.level {
             Level::Info => {
                 tracing::info!(
@@ -289,6 +299,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                     vmdrain_vmi = vm,
                     vmdrain_phase = phase,
                     vmdrain_reason = reason,
+                    message_id,
                     "{text}"
                 );
             }
@@ -298,6 +309,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                     vmdrain_vmi = vm,
                     vmdrain_phase = phase,
                     vmdrain_reason = reason,
+                    message_id,
                     "{text}"
                 );
             }
@@ -307,6 +319,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                     vmdrain_vmi = vm,
                     vmdrain_phase = phase,
                     vmdrain_reason = reason,
+                    message_id,
                     "{text}"
                 );
             }
@@ -328,6 +341,7 @@ fn written(result: Result<(), String>) {
     if let Err(why) = result {
         tracing::error!(
             vmdrain_reason = "StateFileNotWritten",
+            message_id = message_id("StateFileNotWritten"),
             "{why}; after a crash the agent could not tell its own marks"
         );
     }

@@ -7,6 +7,8 @@
 use nix::sys::stat::fstat;
 use std::io::IsTerminal;
 use tracing_journald::{Priority, PriorityMappings};
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
@@ -78,6 +80,7 @@ pub fn start(level: &str) -> Result<(Destination, Level), String> {
             return Ok((Destination::Journal, Level(handle)));
         }
         let plain = tracing_subscriber::fmt::layer()
+            .fmt_fields(without_message_id())
             .with_writer(std::io::stderr)
             .with_ansi(false)
             .without_time();
@@ -86,12 +89,22 @@ pub fn start(level: &str) -> Result<(Destination, Level), String> {
     }
     let colour = std::io::stderr().is_terminal() && !no_colour();
     let text = tracing_subscriber::fmt::layer()
+        .fmt_fields(without_message_id())
         .with_writer(std::io::stderr)
         .with_ansi(colour)
         .with_target(false)
         .boxed();
     told(registry.with(text).try_init())?;
     Ok((Destination::Stderr, Level(handle)))
+}
+
+/// The id of a message is for the journal's catalog; as text it would be noise.
+fn without_message_id() -> impl for<'w> FormatFields<'w> + 'static {
+    debug_fn(|writer, field, value| match field.name() {
+        "message_id" => Ok(()),
+        "message" => write!(writer, "{value:?} "),
+        name => write!(writer, "{name}={value:?} "),
+    })
 }
 
 /// <https://no-color.org>: set to anything but the empty text.
