@@ -8,6 +8,7 @@
 
 use super::ports::RecordStore;
 use crate::drain::record::Record;
+use crate::telemetry::catalog::message_id;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -103,6 +104,7 @@ async fn write_all<S: RecordStore>(
         if let Err(why) = result {
             tracing::error!(
                 vmdrain_reason = "StateFileNotWritten",
+                message_id = message_id("StateFileNotWritten"),
                 "{why}; after a crash the agent could not tell its own marks"
             );
         }
