@@ -11,6 +11,7 @@ use crate::host::{
     self, BootClock, EndingHost, FileStore, Identity, Instance, Logind, NotAlone, Signal, Signals,
     notify,
 };
+use crate::telemetry::catalog::message_id;
 use crate::telemetry::logging;
 use std::future::Future;
 use std::sync::Arc;
@@ -186,7 +187,11 @@ async fn connect_patiently(
                     "no way to the cluster yet, nothing protects the VMs of this host: {why}"
                 );
                 if told != text {
-                    tracing::warn!(vmdrain_reason = "NoCredentials", "{text}");
+                    tracing::warn!(
+                        vmdrain_reason = "NoCredentials",
+                        message_id = message_id("NoCredentials"),
+                        "{text}"
+                    );
                     notify::status(&text);
                     notify::ready();
                     told = text;
@@ -221,6 +226,7 @@ async fn ready_when_held(handle: Handle) {
             let trouble = handle.status.borrow().hold.trouble.clone();
             tracing::error!(
                 vmdrain_reason = "HoldMissing",
+                message_id = message_id("HoldMissing"),
                 "ready without a hold on the host: {trouble}"
             );
             notify::ready();
@@ -292,6 +298,7 @@ fn alone_if_possible(settings: &Settings) -> Result<Option<Instance>, RunError> 
         Err(NotAlone::Unusable(why)) => {
             tracing::error!(
                 vmdrain_reason = "StateDirUnusable",
+                message_id = message_id("StateDirUnusable"),
                 "{why}; the agent runs all the same, but after a crash it could not tell its own marks: make {} writable, then `systemctl restart vmdrain-agent`",
                 settings.host.state_dir.display()
             );
