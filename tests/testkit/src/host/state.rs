@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 use vmdrain_agent::agent::ports::HostEvent;
 use vmdrain_agent::drain::action::{HoldView, Holder};
 use vmdrain_agent::drain::trigger::{Schedule, Shutdown, Then};
+use vmdrain_agent::host::{self, hold};
 
 use super::logind::{Lock, Logind, Mode, Says};
 use super::machine::{Change, HostOptions, Moment};
@@ -184,13 +185,20 @@ impl State {
             held,
             limit: Some(self.logind.limit()),
             trouble: if held || !self.wanted {
-                String::new()
+                self.limit_trouble()
             } else {
                 "the host is going down already and logind gives no new lock".into()
             },
             limit_by: String::new(),
             others: self.others(),
         }
+    }
+
+    /// What the real adapter says about such a limit.
+    fn limit_trouble(&self) -> String {
+        let usec = u64::try_from(self.logind.limit().as_micros()).unwrap_or(u64::MAX);
+        let least = host::Options::default().least_limit;
+        hold::limit_trouble(usec, self.options.systemd >= 257, least, None)
     }
 
     /// Locks of others on shutdowns.
