@@ -17,6 +17,9 @@ impl Machine {
         if trigger.stop_job {
             return self.stop_job(token, trigger, now);
         }
+        if self.phase.is_draining() && self.drain.as_ref().is_some_and(|d| d.scheduled) {
+            return self.take_over(token, trigger, now);
+        }
         if !self.phase.is_at_rest() {
             let id = self.drain_id().unwrap_or_default().to_owned();
             self.answer(
@@ -84,7 +87,7 @@ impl Machine {
     }
 
     /// How long a drain that somebody asked for may take.
-    fn span_of(&self, trigger: &Trigger) -> Duration {
+    pub(super) fn span_of(&self, trigger: &Trigger) -> Duration {
         trigger
             .deadline
             .or(self.policy.deadline)
