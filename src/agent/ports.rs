@@ -4,7 +4,7 @@ use crate::drain::action::{Fault, HoldView, LogindAnswer, Notice};
 use crate::drain::answer::Reply;
 use crate::drain::record::Record;
 use crate::drain::time::Mono;
-use crate::drain::trigger::{Shutdown, Then};
+use crate::drain::trigger::{Schedule, Shutdown, Then};
 use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
 use std::future::Future;
 use tokio::sync::{mpsc, watch};
@@ -63,6 +63,8 @@ pub enum HostEvent {
         /// How it was noticed.
         why: String,
     },
+    /// What is scheduled for later (`shutdown +10`): told at the first look, and whenever it has changed.
+    Scheduled(Option<Schedule>),
     /// The lock or the limit changed.
     Hold(HoldView),
 }
@@ -90,10 +92,12 @@ pub trait Host: Send + Sync + 'static {
 pub trait RecordStore: Send + Sync + 'static {
     /// The record of the last run. A damaged file is set aside and reported as `Err` with a sentence.
     fn load(&self) -> Result<Option<Record>, String>;
-    /// Atomic and durable when it ends.
+    /// Atomic: when it ends, another process finds this record. It need not have reached the disk.
     fn save(&self, record: Record) -> impl Future<Output = Result<(), String>> + Send;
     /// Removes it.
     fn forget(&self) -> impl Future<Output = Result<(), String>> + Send;
+    /// When it ends, what was saved or forgotten outlives a power failure.
+    fn sync(&self) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 /// The only clock.

@@ -29,7 +29,7 @@ use crate::agent::ports::Clock;
 use crate::drain::time::Mono;
 use crate::drain::world::Picture;
 use board::Board;
-use doors::Doors;
+pub(super) use doors::Doors;
 use follow::Follower;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(super) struct Scene<C> {
     pub(super) interest: Arc<Interest>,
     pub(super) board: Board,
     /// Who may open a connection now.
-    doors: Doors,
+    doors: Arc<Doors>,
     /// One watch was found dead: the others are looked at as well.
     pub(super) suspicion: Notify,
 }
@@ -78,6 +78,7 @@ impl<C: Clock> Scene<C> {
         clock: Arc<C>,
         timing: Arc<Timing>,
         interest: Arc<Interest>,
+        doors: Arc<Doors>,
     ) -> Self {
         Self {
             node: node.to_owned(),
@@ -86,7 +87,7 @@ impl<C: Clock> Scene<C> {
             timing,
             interest,
             board: Board::new(),
-            doors: Doors::new(),
+            doors,
             suspicion: Notify::new(),
         }
     }
