@@ -109,9 +109,13 @@ impl Machine {
             | Phase::Cancelled
             | Phase::Refused => return,
         }
-        let text = "the scheduled shutdown was called off; the drain is undone";
-        self.tell(Level::Info, "ScheduleCancelled", text.into());
-        self.start_cancel(text);
+        let why = "the scheduled shutdown was called off";
+        self.tell(
+            Level::Info,
+            "ScheduleCancelled",
+            format!("{why}: what was begun for it is undone"),
+        );
+        self.start_cancel(why);
     }
 
     /// The time of the shutdown, and what logind will give on top of it.
