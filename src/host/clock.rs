@@ -26,6 +26,15 @@ pub fn realtime() -> std::time::Duration {
         .unwrap_or_default()
 }
 
+/// Now, for the patience of a command: what `tokio::time` counts, so that tests can let it pass.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one place of that clock"
+)]
+pub fn instant() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 fn read(clock: ClockId) -> Mono {
     // Both clocks exist on every Linux that systemd runs on; the call cannot fail there.
     clock_gettime(clock)

@@ -79,7 +79,7 @@ async fn the_daemon_is_asked_and_followed_to_its_end() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_empty_already_ends_it_at_once() {
     let daemon = playing(vec![Ok(at("drained", 9.0, Some(Exit::Done), vec![]))]);
-    let before = Instant::now();
+    let before = instant();
     let (exit, _, _) = play(1680, Ok(&daemon), Err("not wanted".into())).await;
     assert_eq!((exit, before.elapsed()), (Exit::Done, Duration::ZERO));
 }
@@ -134,7 +134,7 @@ async fn a_daemon_that_hangs_is_left_within_half_a_minute() {
     let stands = playing(vec![Ok(at("evacuating", 5.0, None, vec![])); 40]);
     let own = playing(empties());
     for daemon in [&silent, &stands] {
-        let before = Instant::now();
+        let before = instant();
         let slow = Slow(daemon.clone());
         let paper = Paper::default();
         let mut screen = paper.screen();
@@ -164,7 +164,7 @@ async fn it_always_ends_in_time() {
     ));
     let paper = Paper::default();
     let mut screen = paper.screen();
-    let before = Instant::now();
+    let before = instant();
     let job = Job::new(None, stopping::budget(&stopping::Seen::default(), true));
     let begin = || async { Err::<OwnPlayed, _>("not wanted".to_owned()) };
     let exit = super::drain(&job, Ok(endless), begin, &mut Out::new(&mut screen)).await;
