@@ -1,0 +1,47 @@
+//! The cases. Their numbers are those of the list in docs/architecture.md's level 4: one story of a host each.
+//!
+//! | file | about |
+//! |---|---|
+//! | `delay.rs` | the lock at a shutdown through logind, in every way that it can be asked for |
+//! | `store.rs` | the lock's life: restart, crash, stop |
+//! | `vanish.rs` | shutdowns that are cancelled or forgotten |
+
+mod boots;
+mod delay;
+mod idle;
+mod schedule;
+mod stop_job;
+mod store;
+mod vanish;
+mod ways;
+
+use std::time::Duration;
+
+use crate::suite::Case;
+
+/// All cases, in the order in which they are run.
+pub(crate) fn all() -> Vec<Case> {
+    [delay::CASES, ways::CASES, store::CASES, vanish::CASES, boots::CASES, idle::CASES, schedule::CASES, stop_job::CASES].concat()
+}
+
+/// Whether a case takes so long that it has to be asked for.
+pub(crate) fn is_long(case: &Case) -> bool {
+    case.number == "30"
+}
+
+/// `4.31 s`.
+fn seconds(span: Duration) -> String {
+    format!("{:.2} s", span.as_secs_f64())
+}
+
+/// A moment of the case's clock as Unix time, as the journal tells it.
+fn wall(scene: &crate::scene::Scene, moment: Duration) -> f64 {
+    let clock = &scene.patience.clock;
+    let ago = clock.elapsed().saturating_sub(moment);
+    clock.now().as_duration().as_secs_f64() - ago.as_secs_f64()
+}
+
+/// From one moment to a later one.
+fn between(from: Duration, to: Duration) -> Duration {
+    to.saturating_sub(from)
+}

@@ -1,0 +1,203 @@
+//! The cases and how they are run: each on a fresh host, at most two hosts at a time.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use testkit::clock::SimClock;
+
+use crate::host::{Disk, Host};
+use crate::patience::{Patience, interrupted};
+use crate::scratch::Scratch;
+
+/// A Debian that is booted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Debian {
+    /// 12, systemd 252.
+    Twelve,
+    /// 13, systemd 257.
+    Thirteen,
+    /// Unstable, systemd 262 or later.
+    Sid,
+}
+
+/// All of them.
+pub(crate) const ALL: &[Debian] = &[Debian::Twelve, Debian::Thirteen, Debian::Sid];
+/// Those that can cancel a delayed shutdown, and more.
+pub(crate) const NEWER: &[Debian] = &[Debian::Thirteen, Debian::Sid];
+/// The oldest and the one in the middle.
+pub(crate) const OLDER: &[Debian] = &[Debian::Twelve, Debian::Thirteen];
+
+impl Debian {
+    /// As `tests/systemd/roots` calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Twelve => "12",
+            Self::Thirteen => "13",
+            Self::Sid => "sid",
+        }
+    }
+}
+
+/// One test.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    /// Number of the scenario, or a word.
+    pub(crate) number: &'static str,
+    /// What it shows.
+    pub(crate) name: &'static str,
+    /// On which hosts.
+    pub(crate) on: &'static [Debian],
+    /// Its limit in seconds.
+    pub(crate) limit: u64,
+    /// Runs it; answers what was measured.
+    pub(crate) run: fn(&Context) -> anyhow::Result<String>,
+}
+
+/// A root tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Root {
+    /// Which.
+    pub(crate) debian: Debian,
+    /// Where.
+    pub(crate) path: PathBuf,
+    /// The systemd in it.
+    pub(crate) systemd: u32,
+    /// What an installed agent adds to it.
+    pub(crate) installed: Option<PathBuf>,
+}
+
+/// The packages under test.
+#[derive(Clone, Debug)]
+pub(crate) struct Packages {
+    /// This version.
+    pub(crate) this: PathBuf,
+    /// The same with a lower version number, and with a higher one.
+    pub(crate) older: PathBuf,
+    /// See `older`.
+    pub(crate) newer: PathBuf,
+}
+
+/// What a case runs with.
+pub(crate) struct Context {
+    /// The root tree.
+    pub(crate) root: Root,
+    /// The packages.
+    pub(crate) packages: Packages,
+    /// The case's clock.
+    pub(crate) patience: Patience,
+    scratch: Arc<Scratch>,
+    name: String,
+}
+
+impl Context {
+    pub(crate) fn new(scratch: &Arc<Scratch>, root: &Root, packages: &Packages, name: &str, limit: u64) -> Self {
+        Self {
+            root: root.clone(),
+            packages: packages.clone(),
+            patience: Patience::new(Duration::from_secs(limit)),
+            scratch: scratch.clone(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The host's systemd.
+    pub(crate) fn systemd(&self) -> u32 {
+        self.root.systemd
+    }
+
+    /// A host on which the package is installed.
+    pub(crate) fn host(&self) -> anyhow::Result<Host> {
+        let installed = self.root.installed.clone();
+        let layers = installed.into_iter().chain([self.root.path.clone()]);
+        self.host_from(layers.collect())
+    }
+
+    /// A host without it.
+    pub(crate) fn bare_host(&self) -> anyhow::Result<Host> {
+        self.host_from(vec![self.root.path.clone()])
+    }
+
+    fn host_from(&self, layers: Vec<PathBuf>) -> anyhow::Result<Host> {
+        Host::new(&self.scratch, &self.name, &Disk { layers }, &self.patience)
+    }
+
+    /// A folder of this case.
+    pub(crate) fn folder(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let dir = self.scratch.dir.join(format!("{}-{name}", self.name));
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        Ok(dir)
+    }
+}
+
+/// How a case ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The case's number and name.
+    pub(crate) number: &'static str,
+    /// See `number`.
+    pub(crate) name: &'static str,
+    /// On which host.
+    pub(crate) debian: Debian,
+    /// With which systemd.
+    pub(crate) systemd: u32,
+    /// How long it took.
+    pub(crate) took: Duration,
+    /// What was measured, or what did not hold.
+    pub(crate) result: Result<String, String>,
+}
+
+type Task = (Case, Root);
+
+/// Runs cases, `jobs` at a time.
+pub(crate) fn run(
+    scratch: &Arc<Scratch>,
+    packages: &Packages,
+    tasks: Vec<Task>,
+    jobs: usize,
+    tell: &(dyn Fn(&Outcome) + Sync),
+) -> Vec<Outcome> {
+    let queue = Mutex::new(VecDeque::from(tasks));
+    let outcomes = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    let Some((case, root)) = next.filter(|_| !interrupted()) else {
+                        return;
+                    };
+                    let outcome = one(scratch, packages, &case, &root);
+                    tell(&outcome);
+                    outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+                }
+            });
+        }
+    });
+    let mut all = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    all.sort_by_key(|outcome| outcome.debian);
+    all
+}
+
+fn one(scratch: &Arc<Scratch>, packages: &Packages, case: &Case, root: &Root) -> Outcome {
+    let name = format!("{}-{}", root.debian.name(), case.name);
+    let context = Context::new(scratch, root, packages, &name, case.limit);
+    let clock = SimClock::new(1.0);
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (case.run)(&context)));
+    let result = match ran {
+        Ok(Ok(measured)) => Ok(measured),
+        Ok(Err(error)) => Err(format!("{error:#}")),
+        Err(_) => Err("the case has panicked".into()),
+    };
+    Outcome {
+        number: case.number,
+        name: case.name,
+        debian: root.debian,
+        systemd: root.systemd,
+        took: clock.elapsed(),
+        result,
+    }
+}
