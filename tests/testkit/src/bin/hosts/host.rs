@@ -5,6 +5,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -29,6 +30,8 @@ pub(crate) struct Disk {
     /// Read-only layers, the uppermost first.
     pub(crate) layers: Vec<PathBuf>,
 }
+/// Runs one of the host's programs without the host; newer ones need a `/proc`.
+const READ: &str = r#"mount -t proc proc "$1/proc" && exec chroot "$@""#;
 
 /// A host, running or not. Dropping it ends and removes it.
 #[derive(Debug)]
@@ -37,6 +40,7 @@ pub(crate) struct Host {
     dir: PathBuf,
     root: PathBuf,
     name: String,
+    machine: String,
     cgroups: Cgroups,
     nspawn: Option<Child>,
     leader: i32,
@@ -78,12 +82,16 @@ impl Host {
             dir.join("work").display()
         );
         tool(Command::new("mount").args(["-t", "overlay", "-o", &options, "vmdrain-host"]).arg(&root))?;
-        let cgroups = Cgroups::make(&format!("{}-{name}", scratch.name));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let machine = format!("{}-{number}", scratch.name);
+        let cgroups = Cgroups::make(&machine);
         let made = Self {
             patience: patience.clone(),
             dir,
             root,
             name: name.to_owned(),
+            machine,
             cgroups: cgroups?,
             nspawn: None,
             leader: 0,
@@ -179,7 +187,9 @@ impl Host {
             .args(self.cgroups.doors())
             .args(["--", "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot"])
             .arg(format!("--directory={}", self.root.display()))
-            .arg("--machine=n1")
+            // nspawn keeps folders of its own under this name, which must be nobody else's.
+            .arg(format!("--machine={}", self.machine))
+            .arg("--hostname=n1")
             .args(["--resolv-conf=off", "--timezone=off", "--link-journal=no"])
             .args(["systemd.show_status=no", "systemd.log_level=info"])
             .env("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "1")
@@ -295,18 +305,13 @@ impl Host {
 
     /// Its journal, running or not: text lines with Unix times, of one unit or of all.
     pub(crate) fn journal(&self, filter: &[&str]) -> anyhow::Result<String> {
-        let mut command = Command::new("chroot");
+        let mut command = Command::new("unshare");
         command
+            .args(["--mount", "sh", "-c", READ, "read"])
             .arg(&self.root)
             .args(["journalctl", "--directory=/var/log/journal", "--no-pager", "--output=short-unix"])
             .args(filter);
         Ok(self.patience.run(&mut command, COMMAND)?.good()?.out)
-    }
-
-    /// For the failures: the end of everything that it said.
-    pub(crate) fn last_words(&self) -> String {
-        self.journal(&["--lines=60"])
-            .unwrap_or_else(|error| format!("no journal: {error:#}"))
     }
 
     /// Pulls the plug.
@@ -332,6 +337,8 @@ impl Drop for Host {
         if let Err(error) = self.cgroups.clear() {
             crate::complain(&format!("the host {} leaves something behind: {error:#}", self.name));
         }
+        // nspawn tries this itself and does not dare where `/run` is no tmpfs.
+        let _ = fs::remove_dir(Path::new("/run/systemd/nspawn/propagate").join(&self.machine));
         let unmounted = if self.mounted {
             tool(Command::new("umount").arg("--recursive").arg(&self.root))
         } else {

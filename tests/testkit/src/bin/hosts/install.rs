@@ -3,14 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
 use crate::host::Host;
-use crate::scratch::Scratch;
-use crate::suite::{Context, Packages, Root};
+use crate::suite::{Context, Root, Run};
 
 /// An installation may take so many seconds.
 const LIMIT: u64 = 90;
@@ -35,17 +33,17 @@ pub(crate) fn systemd_of(root: &Path) -> anyhow::Result<u32> {
 }
 
 /// Installs on a booted host; answers the layer.
-pub(crate) fn install(scratch: &Arc<Scratch>, root: &Root, packages: &Packages) -> anyhow::Result<PathBuf> {
+pub(crate) fn install(run: &Run, root: &Root) -> anyhow::Result<PathBuf> {
     let name = format!("{}-install", root.debian.name());
-    let context = Context::new(scratch, root, packages, &name, LIMIT);
+    let context = Context::new(run, root, &name, LIMIT);
     let mut host = context.bare_host()?;
     host.boot()?;
     wait_running(&context, &host)?;
-    put(&host, &packages.this)?;
+    put(&host, &run.packages.this)?;
     host.run(&["dpkg", "--install", PLACE])?.good()?;
     host.run(&["systemctl", "poweroff"])?.good()?;
     host.wait_down(Duration::from_secs(30))?;
-    let place = scratch.dir.join(format!("installed-{}", root.debian.name()));
+    let place = run.scratch.dir.join(format!("installed-{}", root.debian.name()));
     host.into_layer(&place)?;
     Ok(place)
 }

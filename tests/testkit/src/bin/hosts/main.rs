@@ -38,7 +38,7 @@ use testkit::clock::SimClock;
 use testkit::scenario::run::many;
 
 use scratch::Scratch;
-use suite::{Debian, Packages, Root};
+use suite::{Debian, Packages, Root, Run};
 
 /// Real hosts for vmdrain-agent: boots Debian in systemd-nspawn and takes it down in every way. Needs root.
 #[derive(Debug, Parser)]
@@ -50,11 +50,11 @@ struct Arguments {
     #[arg(long)]
     package: Option<PathBuf>,
     /// The same package with a lower version number.
-    #[arg(long, default_value = "")]
-    older: PathBuf,
+    #[arg(long)]
+    older: Option<PathBuf>,
     /// The same package with a higher version number.
-    #[arg(long, default_value = "")]
-    newer: PathBuf,
+    #[arg(long)]
+    newer: Option<PathBuf>,
     /// Only cases whose number is this or whose name contains it; can be repeated.
     #[arg(long)]
     only: Vec<String>,
@@ -67,6 +67,9 @@ struct Arguments {
     /// Also the cases that take very long (scenario 30: 45 minutes).
     #[arg(long)]
     long: bool,
+    /// Where the whole journals of failed cases are kept.
+    #[arg(long)]
+    logs: Option<PathBuf>,
     /// Prints the cases and ends.
     #[arg(long)]
     list: bool,
@@ -115,10 +118,15 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
     let package = arguments.package.clone().context("--package is missing")?;
     let packages = Packages {
         this: package,
-        older: arguments.older.clone(),
-        newer: arguments.newer.clone(),
+        older: arguments.older.clone().unwrap_or_default(),
+        newer: arguments.newer.clone().unwrap_or_default(),
     };
-    let roots = installed(arguments, &scratch, &packages)?;
+    let run = Run {
+        scratch,
+        packages,
+        logs: arguments.logs.clone(),
+    };
+    let roots = installed(arguments, &run)?;
     let mut tasks = Vec::new();
     for _ in 0..arguments.repeat {
         for case in &chosen {
@@ -129,7 +137,7 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
     ensure!(!tasks.is_empty(), "no case runs on these hosts");
     let wanted = tasks.len();
     let tell = |outcome: &suite::Outcome| say(&format!("{}\n", report::line(outcome)));
-    let outcomes = suite::run(&scratch, &packages, tasks, arguments.jobs, &tell);
+    let outcomes = suite::run(&run, tasks, arguments.jobs, &tell);
     say(&format!("\n{}\n", report::table(&outcomes)));
     let failed = outcomes.iter().filter(|outcome| outcome.result.is_err()).count();
     say(&format!(
@@ -141,11 +149,7 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
 }
 
 /// The roots, each with what an installation adds.
-fn installed(
-    arguments: &Arguments,
-    scratch: &Arc<Scratch>,
-    packages: &Packages,
-) -> anyhow::Result<Vec<Root>> {
+fn installed(arguments: &Arguments, run: &Run) -> anyhow::Result<Vec<Root>> {
     let mut roots = Vec::new();
     for (debian, path) in &arguments.roots {
         let mut root = Root {
@@ -154,7 +158,7 @@ fn installed(
             systemd: install::systemd_of(path)?,
             installed: None,
         };
-        root.installed = Some(install::install(scratch, &root, packages)?);
+        root.installed = Some(install::install(run, &root)?);
         roots.push(root);
     }
     Ok(roots)

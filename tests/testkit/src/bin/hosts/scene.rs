@@ -34,9 +34,9 @@ impl Plan {
     /// Two VMs that need about `seconds` to move one after the other, and logind waits 40 s.
     pub(crate) fn moving(seconds: f64) -> Self {
         // Besides the copying, a migration of the played cluster takes about 2.6 s.
-        let copying = (seconds - 2.6).max(0.1);
+        let copying = Duration::from_secs_f64((seconds - 2.6).max(0.1)).as_millis();
         Self {
-            story: vms(&format!("count = 2\nmigration_time = \"{copying:.1}s\"")),
+            story: vms(&format!("count = 2\nmigration_time = \"{copying}ms\"")),
             limit: "40".into(),
             config: "[budget]\nmargin = \"1s\"\n".into(),
             files: Vec::new(),
@@ -65,7 +65,7 @@ impl Plan {
 
 /// A story with one kind of VM.
 pub(crate) fn vms(keys: &str) -> String {
-    format!("name = \"hosts\"\n[[node]]\nname = \"n2\"\n[[vm]]\nname = \"db\"\nstart_up = \"300ms\"\n{keys}\n")
+    format!("name = \"hosts\"\n[[node]]\nname = \"n2\"\n[[vm]]\nname = \"db\"\nstart_up = \"300ms\"\nsource_pod_lingers = \"100ms\"\n{keys}\n")
 }
 
 /// A service that stands for another one of a Kubernetes host.
@@ -294,10 +294,7 @@ impl Scene {
     }
 }
 
-/// How much of the journal a failure shows.
-const SHOWN: usize = 40;
-
-/// Plays a case on a host with the agent; a failure shows the end of the host's journal.
+/// Plays a case on a host with the agent; a failure shows what the host's journal says of it.
 pub(crate) fn play(
     context: &Context,
     plan: &Plan,
@@ -305,10 +302,5 @@ pub(crate) fn play(
 ) -> anyhow::Result<String> {
     let mut scene = Scene::lay_out(context, plan)?;
     let played = scene.begin(plan.held).and_then(|()| story(&mut scene));
-    played.map_err(|error| {
-        let last = scene.host.last_words();
-        let lines: Vec<_> = last.lines().collect();
-        let from = lines.len().saturating_sub(SHOWN);
-        error.context(format!("the host had said:\n{}\nwhat did not hold", lines[from..].join("\n")))
-    })
+    played.map_err(|error| context.explain(error, &scene.host))
 }

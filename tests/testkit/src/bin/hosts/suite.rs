@@ -81,6 +81,20 @@ pub(crate) struct Packages {
     pub(crate) newer: PathBuf,
 }
 
+/// What all cases of a run share.
+pub(crate) struct Run {
+    /// Where everything lies.
+    pub(crate) scratch: Arc<Scratch>,
+    /// What is tested.
+    pub(crate) packages: Packages,
+    /// Where the journals of failed cases are kept.
+    pub(crate) logs: Option<PathBuf>,
+}
+
+/// How many lines of the journal a failure shows, and which.
+const SHOWN: usize = 40;
+const MATTER: &[&str] = &["vmdrain", "systemd-logind", "inhibit", "dbus-daemon", "dpkg"];
+
 /// What a case runs with.
 pub(crate) struct Context {
     /// The root tree.
@@ -91,16 +105,18 @@ pub(crate) struct Context {
     pub(crate) patience: Patience,
     scratch: Arc<Scratch>,
     name: String,
+    logs: Option<PathBuf>,
 }
 
 impl Context {
-    pub(crate) fn new(scratch: &Arc<Scratch>, root: &Root, packages: &Packages, name: &str, limit: u64) -> Self {
+    pub(crate) fn new(run: &Run, root: &Root, name: &str, limit: u64) -> Self {
         Self {
             root: root.clone(),
-            packages: packages.clone(),
+            packages: run.packages.clone(),
             patience: Patience::new(Duration::from_secs(limit)),
-            scratch: scratch.clone(),
+            scratch: run.scratch.clone(),
             name: name.to_owned(),
+            logs: run.logs.clone(),
         }
     }
 
@@ -123,6 +139,27 @@ impl Context {
 
     fn host_from(&self, layers: Vec<PathBuf>) -> anyhow::Result<Host> {
         Host::new(&self.scratch, &self.name, &Disk { layers }, &self.patience)
+    }
+
+    /// A failure with the end of what the units that matter have said; the whole journal goes into a file.
+    pub(crate) fn explain(&self, error: anyhow::Error, host: &Host) -> anyhow::Error {
+        let all = host.journal(&[]);
+        let mut kept = String::new();
+        if let (Some(logs), Ok(all)) = (&self.logs, &all) {
+            let file = logs.join(format!("{}.journal", self.name));
+            let text = format!("{error:#}\n\n{all}\n{}", host.console());
+            if fs::create_dir_all(logs).and_then(|()| fs::write(&file, text)).is_ok() {
+                kept = format!(" (all of it: {})", file.display());
+            }
+        }
+        let told = all.unwrap_or_else(|why| format!("no journal: {why:#}"));
+        let ours = |line: &&str| MATTER.iter().any(|word| line.contains(word));
+        let lines: Vec<_> = told.lines().filter(ours).collect();
+        let from = lines.len().saturating_sub(SHOWN);
+        error.context(format!(
+            "the host had said{kept}:\n{}\nwhat did not hold",
+            lines[from..].join("\n")
+        ))
     }
 
     /// A folder of this case.
@@ -154,8 +191,7 @@ type Task = (Case, Root);
 
 /// Runs cases, `jobs` at a time.
 pub(crate) fn run(
-    scratch: &Arc<Scratch>,
-    packages: &Packages,
+    run: &Run,
     tasks: Vec<Task>,
     jobs: usize,
     tell: &(dyn Fn(&Outcome) + Sync),
@@ -170,7 +206,7 @@ pub(crate) fn run(
                     let Some((case, root)) = next.filter(|_| !interrupted()) else {
                         return;
                     };
-                    let outcome = one(scratch, packages, &case, &root);
+                    let outcome = one(run, &case, &root);
                     tell(&outcome);
                     outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
                 }
@@ -182,9 +218,9 @@ pub(crate) fn run(
     all
 }
 
-fn one(scratch: &Arc<Scratch>, packages: &Packages, case: &Case, root: &Root) -> Outcome {
+fn one(run: &Run, case: &Case, root: &Root) -> Outcome {
     let name = format!("{}-{}", root.debian.name(), case.name);
-    let context = Context::new(scratch, root, packages, &name, case.limit);
+    let context = Context::new(run, root, &name, case.limit);
     let clock = SimClock::new(1.0);
     let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (case.run)(&context)));
     let result = match ran {
