@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) config: String,
     /// Further files: path and content.
     pub(crate) files: Vec<(String, String)>,
+    /// Symlinks: path and target.
+    pub(crate) links: Vec<(String, String)>,
     /// The agent is expected to hold the host after the boot.
     pub(crate) held: bool,
 }
@@ -40,6 +42,7 @@ impl Plan {
             limit: "40".into(),
             config: "[budget]\nmargin = \"1s\"\n".into(),
             files: Vec::new(),
+            links: Vec::new(),
             held: true,
         }
     }
@@ -53,6 +56,12 @@ impl Plan {
     /// With another file on the host.
     pub(crate) fn file(mut self, path: &str, content: &str) -> Self {
         self.files.push((path.to_owned(), content.to_owned()));
+        self
+    }
+
+    /// With another symlink on the host.
+    pub(crate) fn link(mut self, path: &str, target: &str) -> Self {
+        self.links.push((path.to_owned(), target.to_owned()));
         self
     }
 
@@ -93,8 +102,7 @@ impl Scene {
     }
 
     /// Lays everything out; the host is off.
-    pub(crate) fn lay_out(context: &Context, plan: &Plan) -> anyhow::Result<Self> {
-        let host = context.host()?;
+    fn lay_out(context: &Context, plan: &Plan, host: Host) -> anyhow::Result<Self> {
         let api = context.folder("api")?;
         let cluster = Cluster::start(&plan.story, &context.patience.clock, &host.machine_id()?, &api)?;
         for (path, content, mode) in cluster.credentials()? {
@@ -116,6 +124,9 @@ impl Scene {
         }
         for (path, content) in &plan.files {
             host.write(path, content)?;
+        }
+        for (path, target) in &plan.links {
+            host.link(path, target)?;
         }
         Ok(Self {
             host,
@@ -300,7 +311,32 @@ pub(crate) fn play(
     plan: &Plan,
     story: impl FnOnce(&mut Scene) -> anyhow::Result<String>,
 ) -> anyhow::Result<String> {
-    let mut scene = Scene::lay_out(context, plan)?;
+    on(context, plan, context.host()?, story)
+}
+
+/// The same on a host on which the package is not installed yet.
+pub(crate) fn play_bare(
+    context: &Context,
+    plan: &Plan,
+    story: impl FnOnce(&mut Scene) -> anyhow::Result<String>,
+) -> anyhow::Result<String> {
+    let plan = Plan {
+        held: false,
+        ..plan.clone()
+    };
+    on(context, &plan, context.bare_host()?, |scene| {
+        crate::install::wait_running(context, &scene.host)?;
+        story(scene)
+    })
+}
+
+fn on(
+    context: &Context,
+    plan: &Plan,
+    host: Host,
+    story: impl FnOnce(&mut Scene) -> anyhow::Result<String>,
+) -> anyhow::Result<String> {
+    let mut scene = Scene::lay_out(context, plan, host)?;
     let played = scene.begin(plan.held).and_then(|()| story(&mut scene));
     played.map_err(|error| context.explain(error, &scene.host))
 }

@@ -4,11 +4,18 @@
 //! |---|---|
 //! | `delay.rs` | the lock at a shutdown through logind, in every way that it can be asked for |
 //! | `store.rs` | the lock's life: restart, crash, stop |
-//! | `vanish.rs` | shutdowns that are cancelled or forgotten |
+//! | `ways.rs` | shutdowns in every way that they can be asked for |
+//! | `vanish.rs`, `schedule.rs` | shutdowns that are cancelled or forgotten, `shutdown +N` |
+//! | `stop_job.rs` | what happens when logind is passed by |
+//! | `boots.rs` | down and up again |
+//! | `idle.rs`, `rights.rs` | a host that stays up: limits, bus, spoofed signals, privileges |
+//! | `packages.rs` | installing, upgrading, removing |
 
 mod boots;
 mod delay;
 mod idle;
+mod packages;
+mod rights;
 mod schedule;
 mod stop_job;
 mod store;
@@ -21,7 +28,19 @@ use crate::suite::Case;
 
 /// All cases, in the order in which they are run.
 pub(crate) fn all() -> Vec<Case> {
-    [delay::CASES, ways::CASES, store::CASES, vanish::CASES, boots::CASES, idle::CASES, schedule::CASES, stop_job::CASES].concat()
+    [
+        delay::CASES,
+        ways::CASES,
+        store::CASES,
+        vanish::CASES,
+        schedule::CASES,
+        stop_job::CASES,
+        boots::CASES,
+        idle::CASES,
+        rights::CASES,
+        packages::CASES,
+    ]
+    .concat()
 }
 
 /// Whether a case takes so long that it has to be asked for.

@@ -106,8 +106,10 @@ fn dead_daemon(context: &Context) -> anyhow::Result<String> {
     })
 }
 
+/// Its name.
+pub(super) const CONTAINER: &str = "cri-containerd-0123456789abcdef.scope";
 /// A scope as runc makes it for a container: no default dependencies, below a slice that has them.
-const SCOPE: &str = "systemd-run --scope --collect --quiet --unit=cri-containerd-0123456789abcdef.scope \
+pub(super) const SCOPE: &str = "systemd-run --scope --collect --quiet --unit=cri-containerd-0123456789abcdef.scope \
      --slice=kubepods-case.slice --property=DefaultDependencies=no \
      sh -c 'trap \"cat /proc/uptime >/var/log/container-ends; exit 0\" TERM; while :; do sleep 0.05; done'";
 
@@ -120,7 +122,7 @@ fn containers(context: &Context, protected: bool) -> anyhow::Result<String> {
         scene.wait_unit("vmdrain-hold.service", "active")?;
         // What runs in the scope is the command itself, moved there: it goes on when its caller is gone.
         let _container = scene.types(&["sh", "-c", SCOPE])?;
-        scene.wait_unit("cri-containerd-0123456789abcdef.scope", "active")?;
+        scene.wait_unit(CONTAINER, "active")?;
         // The slice has the default dependencies that pull its containers down with it.
         let conflicts = scene.property("kubepods-case.slice", "Conflicts")?;
         ensure!(conflicts.contains("shutdown.target"), "the slice stands outside a shutdown: {conflicts:?}");
