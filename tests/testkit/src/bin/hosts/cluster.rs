@@ -34,9 +34,9 @@ type Order = Box<dyn FnOnce(&Played) + Send>;
 /// What was seen of the cluster until now, on the case's clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sight {
-    /// Guests on the host's node now.
+    /// Launcher pods on the host's node in which a guest runs, or ran until a moment ago: `compute` is running.
     pub(crate) guests: usize,
-    /// When the last one left.
+    /// When the last of them had ended.
     pub(crate) empty_at: Option<Duration>,
     /// When the node was cordoned (`true`) and uncordoned, and whether our marker was on it.
     pub(crate) cordons: Vec<Cordon>,
@@ -74,7 +74,6 @@ pub(crate) struct Cluster {
     server: Arc<Server>,
     sight: Arc<Mutex<Sight>>,
     orders: Option<orders::UnboundedSender<Order>>,
-    url: String,
     api: PathBuf,
     thread: Option<JoinHandle<()>>,
 }
@@ -105,7 +104,7 @@ impl Cluster {
                 let played = Played::start(&scenario, &clock, 1, &machine).map_err(anyhow::Error::msg)?;
                 let serving = serve_https(played.server.clone(), HttpsOptions::in_dir(&folder)).await?;
                 // Nobody waits for it only when the case has failed already.
-                let _ = started.send(Ok((played.server.clone(), serving.url.clone())));
+                let _ = started.send(Ok(played.server.clone()));
                 live(&played, receive, &shared, &clock).await;
                 serving.shutdown().await;
                 anyhow::Ok(())
@@ -115,12 +114,11 @@ impl Cluster {
                 let _ = started.send(Err(error));
             }
         });
-        let (server, url) = starts.recv().context("the cluster's thread has ended")??;
+        let server = starts.recv().context("the cluster's thread has ended")??;
         Ok(Self {
             server,
             sight,
             orders: Some(send),
-            url,
             api: api.to_owned(),
             thread: Some(thread),
         })
@@ -184,6 +182,30 @@ impl Cluster {
         self.act(move |played| played.world.node_reports(NODE, &id))
     }
 
+    /// Somebody migrates a VM to the host.
+    pub(crate) fn move_back(&self, vm: &str) -> anyhow::Result<()> {
+        let vm = vm.to_owned();
+        let (tell, told) = mpsc::channel();
+        self.act(move |played| {
+            let moved = played.world.migrate("default", &vm, Some(NODE));
+            // The receiver waits below.
+            let _ = tell.send(moved.map_err(|failure| failure.message));
+        })?;
+        told.recv()?.map_err(anyhow::Error::msg)?;
+        Ok(())
+    }
+
+    /// No migration of the VM is under way, and it runs on the host.
+    pub(crate) fn settled(&self, vm: &str) -> bool {
+        let migrations = self.server.store.list_shared("virtualmachineinstancemigrations");
+        let under_way = migrations
+            .iter()
+            .filter(|one| one["spec"]["vmiName"] == vm)
+            .any(|one| !matches!(one["status"]["phase"].as_str(), Some("Succeeded" | "Failed")));
+        let vmi = self.server.store.get("virtualmachineinstances", "default", vm);
+        !under_way && vmi.is_some_and(|vmi| vmi["status"]["nodeName"] == NODE)
+    }
+
     /// The host is off: what is still on it dies.
     pub(crate) fn host_off(&self) -> anyhow::Result<()> {
         self.act(|played| played.world.node_off(NODE))
@@ -210,11 +232,6 @@ impl Cluster {
         let config = fs::read_to_string(&theirs)?.replace(&pki.display().to_string(), PKI);
         files.push((KUBECONFIG.to_owned(), config.into_bytes(), 0o600));
         Ok(files)
-    }
-
-    /// Where it listens.
-    pub(crate) fn url(&self) -> &str {
-        &self.url
     }
 }
 
@@ -272,7 +289,9 @@ async fn live(
                 });
             }
         }
-        let guests = observer.guests_here().count();
+        // Stricter than "the guest has moved": the process on the source has ended as well.
+        let here = observer.pods.values().filter(|pod| pod.launcher && pod.node == NODE);
+        let guests = here.filter(|pod| pod.guest && !pod.over).count();
         if guests == 0 && seen.guests > 0 {
             seen.empty_at = Some(now);
         }

@@ -164,11 +164,6 @@ impl Host {
         fs::read_to_string(self.at(path)).with_context(|| format!("cannot read {path} on the host"))
     }
 
-    /// Whether something is on its disk.
-    pub(crate) fn has(&self, path: &str) -> bool {
-        self.at(path).symlink_metadata().is_ok()
-    }
-
     /// A path of the running system as it is seen from outside, in its own mounts (`/run` and `/proc` too).
     pub(crate) fn live(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.leader))

@@ -151,11 +151,6 @@ pub(crate) struct Answer {
 }
 
 impl Running {
-    /// Whether it has not ended yet.
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().is_ok_and(|status| status.is_none())
-    }
-
     /// Waits for its end; kills it when the time is over.
     pub(crate) fn end(mut self, patience: &Patience, limit: Duration) -> anyhow::Result<Answer> {
         let what = format!("the end of `{}`", self.what);
@@ -202,13 +197,6 @@ impl Answer {
             self.out,
             self.err
         )
-    }
-
-    /// Its exit code; 128 and more when a signal ended it.
-    pub(crate) fn code(&self) -> i32 {
-        use std::os::unix::process::ExitStatusExt as _;
-        let signal = || self.status.signal().map(|number| 128 + number);
-        self.status.code().or_else(signal).unwrap_or(255)
     }
 
     /// Standard output without the blanks around it.

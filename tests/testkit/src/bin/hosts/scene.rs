@@ -250,8 +250,8 @@ impl Scene {
         Ok(down)
     }
 
-    /// The rules that hold for every host that went down in order: all VMs had left, then the lock went, then the host,
-    /// within `after` of the last VM.
+    /// The rules that hold for every host that went down in order: all VMs had left, then all units were stopped, within `after`
+    /// of the last VM.
     pub(crate) fn went_empty(&self, down: &Down, after: Duration) -> anyhow::Result<String> {
         let sight = self.cluster.sight();
         let Some(empty) = sight.empty_at.filter(|_| sight.guests == 0) else {
@@ -262,11 +262,10 @@ impl Scene {
             "guests lost their memory: {:?}",
             sight.killed
         );
-        let stopping = down.seen.unlocked_at().unwrap_or(down.units_done);
         ensure!(
-            stopping >= empty,
-            "the lock went at {:.3} s, the last VM at {:.3} s",
-            stopping.as_secs_f64(),
+            down.units_done >= empty,
+            "all units were stopped at {:.3} s, the last VM left at {:.3} s",
+            down.units_done.as_secs_f64(),
             empty.as_secs_f64()
         );
         let tail = down.units_done.saturating_sub(empty);

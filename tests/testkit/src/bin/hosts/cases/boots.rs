@@ -102,6 +102,10 @@ fn cycles(context: &Context) -> anyhow::Result<String> {
             let (_, free) = once(scene)?;
             ensure!(scene.cluster.sight().uncordons() == cycle, "given back more than once");
             said.push(seconds(free));
+            scene.cluster.move_back("db")?;
+            scene.wait("the VM is back", Duration::from_secs(20), || {
+                Ok(scene.cluster.sight().guests == 1 && scene.cluster.settled("db"))
+            })?;
         }
         Ok(format!("given back {} after PID 1", said.join(", ")))
     })
@@ -150,6 +154,9 @@ pub(super) fn soft_reboot(context: &Context) -> anyhow::Result<String> {
             Ok(scene.cluster.sight().guests == 0)
         })?;
         let gone = scene.now();
+        scene.wait("the lock goes", Duration::from_secs(5), || Ok(!scene.host.seen().is_locked()))?;
+        // Kubelet and virt-handler end with the old user space and come with the new one.
+        scene.cluster.host_off()?;
         scene.wait("user space is new", Duration::from_secs(30), || {
             let answer = scene.host.run(&["systemctl", "show", "--value", "--property=SoftRebootsCount"])?;
             Ok(answer.text() == "1")
@@ -159,6 +166,7 @@ pub(super) fn soft_reboot(context: &Context) -> anyhow::Result<String> {
             std::fs::read_to_string(&boot_id)? == before,
             "the boot id has changed"
         );
+        scene.cluster.host_on(before.trim())?;
         scene.wait_held()?;
         let free = scene.wait_uncordoned(GIVEN_BACK)?;
         scene.must_have_said("the host is going down (soft-reboot)")?;

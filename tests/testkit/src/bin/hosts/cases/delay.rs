@@ -42,7 +42,7 @@ pub(super) const CASES: &[Case] = &[
 /// From the command to the cordon, client start included, on a machine that boots another host meanwhile.
 const PREPARE: Duration = Duration::from_millis(1500);
 /// From the last VM to the lock: one quorum list, and the sampler's sharpness.
-pub(super) const RELEASE: Duration = Duration::from_millis(1500);
+pub(super) const RELEASE: Duration = Duration::from_millis(600);
 /// From the last VM to the end of all units of a host.
 pub(super) const TAIL: Duration = Duration::from_secs(6);
 
@@ -57,7 +57,13 @@ pub(super) fn in_order(scene: &Scene, typed: Duration, down: &crate::host::Down)
     ensure!(prepare <= PREPARE, "cordoned only {} after the command", seconds(prepare));
     let tail = scene.went_empty(down, TAIL)?;
     let unlocked = down.seen.unlocked_at().unwrap_or(down.units_done);
-    let release = between(sight.empty_at.unwrap_or_default(), unlocked);
+    let empty = sight.empty_at.unwrap_or_default();
+    ensure!(
+        unlocked >= empty,
+        "the lock went {} before the last VM had left",
+        seconds(between(unlocked, empty))
+    );
+    let release = between(empty, unlocked);
     ensure!(release <= RELEASE, "the lock went {} after the last VM", seconds(release));
     ensure!(down.seen.losses() <= 1, "the lock came and went: {:?}", down.seen.lock);
     ensure!(sight.is_cordoned(), "the node was given back before the host was gone");

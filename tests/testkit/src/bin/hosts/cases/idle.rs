@@ -41,7 +41,7 @@ pub(super) const CASES: &[Case] = &[
         number: "22",
         name: "the_kubelet_holds_a_lock_too",
         on: ALL,
-        limit: 60,
+        limit: 110,
         run: kubelet_lock,
     },
     Case {
