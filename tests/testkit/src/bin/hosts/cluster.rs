@@ -36,7 +36,9 @@ type Order = Box<dyn FnOnce(&Played) + Send>;
 pub(crate) struct Sight {
     /// Launcher pods on the host's node in which a guest runs, or ran until a moment ago: `compute` is running.
     pub(crate) guests: usize,
-    /// When the last of them had ended.
+    /// Whether a migration is under way.
+    pub(crate) migrating: bool,
+    /// When the last guest's process had ended and no migration was under way any more.
     pub(crate) empty_at: Option<Duration>,
     /// When the node was cordoned (`true`) and uncordoned, and whether our marker was on it.
     pub(crate) cordons: Vec<Cordon>,
@@ -168,11 +170,13 @@ impl Cluster {
         wait.recv().context("the cluster has ended")
     }
 
-    /// The API server does not answer for this long.
-    pub(crate) fn down_for(&self, span: Duration) -> anyhow::Result<()> {
-        self.act(move |played| {
-            let until = played.server.clock().elapsed() + span;
-            played.server.faults.down(Some(until));
+    /// `kubectl cordon` by a person.
+    pub(crate) fn cordon_by_somebody(&self) -> anyhow::Result<()> {
+        self.act(|played| {
+            // The node exists; an update of it has nothing to answer.
+            let _ = played.store().update("nodes", "", NODE, |node| {
+                node["spec"]["unschedulable"] = true.into();
+            });
         })
     }
 
@@ -292,10 +296,12 @@ async fn live(
         // Stricter than "the guest has moved": the process on the source has ended as well.
         let here = observer.pods.values().filter(|pod| pod.launcher && pod.node == NODE);
         let guests = here.filter(|pod| pod.guest && !pod.over).count();
-        if guests == 0 && seen.guests > 0 {
+        let migrating = observer.vms.values().any(|story| !story.migrating.is_empty());
+        if guests == 0 && !migrating && (seen.guests > 0 || seen.migrating) {
             seen.empty_at = Some(now);
         }
         seen.guests = guests;
+        seen.migrating = migrating;
         seen.killed = kills
             .iter()
             .map(|kill| format!("{}/{} ({})", kill.namespace, kill.name, kill.reason))

@@ -67,7 +67,7 @@ struct Arguments {
     /// Also the cases that take very long (scenario 30: 45 minutes).
     #[arg(long)]
     long: bool,
-    /// Where the whole journals of failed cases are kept.
+    /// Where the whole journals are kept.
     #[arg(long)]
     logs: Option<PathBuf>,
     /// Prints the cases and ends.
@@ -139,6 +139,7 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
     let tell = |outcome: &suite::Outcome| say(&format!("{}\n", report::line(outcome)));
     let outcomes = suite::run(&run, tasks, arguments.jobs, &tell);
     say(&format!("\n{}\n", report::table(&outcomes)));
+    say(&format!("\n{}\n\n", report::statistics(&outcomes)));
     let failed = outcomes.iter().filter(|outcome| outcome.result.is_err()).count();
     say(&format!(
         "real hosts: {} of {wanted} cases in {} s, {failed} failed\n",

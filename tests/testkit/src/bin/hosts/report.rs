@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use comfy_table::{ContentArrangement, Table, presets};
 
-use crate::suite::Outcome;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::suite::{Figures, Outcome};
 
 /// One line, and what did not hold.
 pub(crate) fn line(outcome: &Outcome) -> String {
@@ -47,4 +50,39 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
         ]);
     }
     table.to_string()
+}
+
+/// Over all shutdowns through logind: how fast, by version.
+pub(crate) fn statistics(outcomes: &[Outcome]) -> String {
+    let mut by_version: BTreeMap<u32, Vec<Figures>> = BTreeMap::new();
+    for outcome in outcomes {
+        by_version.entry(outcome.systemd).or_default().extend(&outcome.figures);
+    }
+    let mut table = Table::new();
+    table
+        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header([
+            "systemd",
+            "shutdowns",
+            "command → cordon",
+            "last VM gone → lock gone",
+            "last VM gone → units stopped",
+        ]);
+    for (version, all) in by_version.iter().filter(|(_, all)| !all.is_empty()) {
+        table.add_row([
+            version.to_string(),
+            all.len().to_string(),
+            spread(all.iter().map(|one| one.prepare).collect()),
+            spread(all.iter().map(|one| one.release).collect()),
+            spread(all.iter().map(|one| one.stopped).collect()),
+        ]);
+    }
+    format!("{table}\n(minimum, median, maximum in milliseconds; last VM gone: its process has ended and its migration is final)")
+}
+
+fn spread(mut all: Vec<Duration>) -> String {
+    all.sort_unstable();
+    let at = |index: usize| all.get(index).map_or(0, Duration::as_millis);
+    format!("{} / {} / {}", at(0), at(all.len() / 2), at(all.len().saturating_sub(1)))
 }

@@ -1,5 +1,6 @@
 //! A host with the agent installed, and its cluster: what a case begins with.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -8,7 +9,7 @@ use serde_json::Value;
 use crate::cluster::Cluster;
 use crate::host::{Down, Host};
 use crate::patience::{Answer, Patience, Running};
-use crate::suite::Context;
+use crate::suite::{Context, Figures};
 
 /// From PID 1 to the lock.
 const READY: Duration = Duration::from_secs(30);
@@ -90,6 +91,7 @@ pub(crate) struct Scene {
     pub(crate) cluster: Cluster,
     /// The case's clock.
     pub(crate) patience: Patience,
+    figures: Arc<Mutex<Vec<Figures>>>,
 }
 
 impl Scene {
@@ -132,6 +134,7 @@ impl Scene {
             host,
             cluster,
             patience: context.patience.clone(),
+            figures: context.figures.clone(),
         })
     }
 
@@ -145,6 +148,11 @@ impl Scene {
     pub(crate) fn boot_again(&mut self) -> anyhow::Result<()> {
         let id = self.host.boot()?;
         self.cluster.host_on(&id)
+    }
+
+    /// Keeps figures for the statistics at the end.
+    pub(crate) fn figure(&self, figures: Figures) {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner).push(figures);
     }
 
     /// Now, on the case's clock.
@@ -254,7 +262,7 @@ impl Scene {
     /// of the last VM.
     pub(crate) fn went_empty(&self, down: &Down, after: Duration) -> anyhow::Result<String> {
         let sight = self.cluster.sight();
-        let Some(empty) = sight.empty_at.filter(|_| sight.guests == 0) else {
+        let Some(empty) = sight.empty_at.filter(|_| sight.guests == 0 && !sight.migrating) else {
             bail!("the host went down with {} VMs on it", sight.guests);
         };
         ensure!(
@@ -337,5 +345,13 @@ fn on(
 ) -> anyhow::Result<String> {
     let mut scene = Scene::lay_out(context, plan, host)?;
     let played = scene.begin(plan.held).and_then(|()| story(&mut scene));
-    played.map_err(|error| context.explain(error, &scene.host))
+    match played {
+        Ok(measured) => {
+            if context.logs.is_some() {
+                context.keep(&scene.host.journal(&[])?);
+            }
+            Ok(measured)
+        }
+        Err(error) => Err(context.explain(error, &scene.host)),
+    }
 }

@@ -81,13 +81,24 @@ pub(crate) struct Packages {
     pub(crate) newer: PathBuf,
 }
 
+/// What is compared over many runs of a case.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    /// From the command to the cordon.
+    pub(crate) prepare: Duration,
+    /// From the last VM to the lock's end.
+    pub(crate) release: Duration,
+    /// From the last VM to the end of all units.
+    pub(crate) stopped: Duration,
+}
+
 /// What all cases of a run share.
 pub(crate) struct Run {
     /// Where everything lies.
     pub(crate) scratch: Arc<Scratch>,
     /// What is tested.
     pub(crate) packages: Packages,
-    /// Where the journals of failed cases are kept.
+    /// Where the journals are kept.
     pub(crate) logs: Option<PathBuf>,
 }
 
@@ -103,9 +114,12 @@ pub(crate) struct Context {
     pub(crate) packages: Packages,
     /// The case's clock.
     pub(crate) patience: Patience,
+    /// What the case has measured for the statistics.
+    pub(crate) figures: Arc<Mutex<Vec<Figures>>>,
     scratch: Arc<Scratch>,
     name: String,
-    logs: Option<PathBuf>,
+    /// Where the journals are kept.
+    pub(crate) logs: Option<PathBuf>,
 }
 
 impl Context {
@@ -114,6 +128,7 @@ impl Context {
             root: root.clone(),
             packages: run.packages.clone(),
             patience: Patience::new(Duration::from_secs(limit)),
+            figures: Arc::default(),
             scratch: run.scratch.clone(),
             name: name.to_owned(),
             logs: run.logs.clone(),
@@ -141,23 +156,27 @@ impl Context {
         Host::new(&self.scratch, &self.name, &Disk { layers }, &self.patience)
     }
 
-    /// A failure with the end of what the units that matter have said; the whole journal goes into a file.
+    /// Keeps the whole journal in a file, where that is wanted; answers the file.
+    pub(crate) fn keep(&self, journal: &str) -> Option<PathBuf> {
+        let logs = self.logs.as_ref()?;
+        let file = logs.join(format!("{}.journal", self.name));
+        let kept = fs::create_dir_all(logs).and_then(|()| fs::write(&file, journal));
+        kept.ok().map(|()| file)
+    }
+
+    /// A failure with the end of what the units that matter have said.
     pub(crate) fn explain(&self, error: anyhow::Error, host: &Host) -> anyhow::Error {
-        let all = host.journal(&[]);
-        let mut kept = String::new();
-        if let (Some(logs), Ok(all)) = (&self.logs, &all) {
-            let file = logs.join(format!("{}.journal", self.name));
-            let text = format!("{error:#}\n\n{all}\n{}", host.console());
-            if fs::create_dir_all(logs).and_then(|()| fs::write(&file, text)).is_ok() {
-                kept = format!(" (all of it: {})", file.display());
-            }
-        }
-        let told = all.unwrap_or_else(|why| format!("no journal: {why:#}"));
+        let all = host
+            .journal(&[])
+            .unwrap_or_else(|why| format!("no journal: {why:#}\n{}", host.console()));
+        let kept = self.keep(&format!("{error:#}\n\n{all}"));
+        let kept = kept.map(|file| format!(" (all of it: {})", file.display()));
         let ours = |line: &&str| MATTER.iter().any(|word| line.contains(word));
-        let lines: Vec<_> = told.lines().filter(ours).collect();
+        let lines: Vec<_> = all.lines().filter(ours).collect();
         let from = lines.len().saturating_sub(SHOWN);
         error.context(format!(
-            "the host had said{kept}:\n{}\nwhat did not hold",
+            "the host had said{}:\n{}\nwhat did not hold",
+            kept.unwrap_or_default(),
             lines[from..].join("\n")
         ))
     }
@@ -185,6 +204,8 @@ pub(crate) struct Outcome {
     pub(crate) took: Duration,
     /// What was measured, or what did not hold.
     pub(crate) result: Result<String, String>,
+    /// For the statistics.
+    pub(crate) figures: Vec<Figures>,
 }
 
 type Task = (Case, Root);
@@ -235,5 +256,6 @@ fn one(run: &Run, case: &Case, root: &Root) -> Outcome {
         systemd: root.systemd,
         took: clock.elapsed(),
         result,
+        figures: context.figures.lock().unwrap_or_else(PoisonError::into_inner).clone(),
     }
 }

@@ -7,7 +7,7 @@ use anyhow::ensure;
 use super::delay::TAIL;
 use super::{between, seconds};
 use crate::scene::{Plan, Scene, play};
-use crate::suite::{ALL, Case, Context};
+use crate::suite::{ALL, Case, Context, Debian};
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -23,6 +23,27 @@ pub(super) const CASES: &[Case] = &[
         on: ALL,
         limit: 120,
         run: crash_while_restoring,
+    },
+    Case {
+        number: "25",
+        name: "kept_cordoned_until_somebody_restores",
+        on: ALL,
+        limit: 120,
+        run: kept,
+    },
+    Case {
+        number: "25",
+        name: "a_foreign_cordon_stays",
+        on: &[Debian::Thirteen],
+        limit: 120,
+        run: foreign_cordon,
+    },
+    Case {
+        number: "25",
+        name: "a_damaged_state_file",
+        on: &[Debian::Thirteen],
+        limit: 60,
+        run: damaged_state,
     },
     Case {
         number: "25",
@@ -108,6 +129,59 @@ fn cycles(context: &Context) -> anyhow::Result<String> {
             })?;
         }
         Ok(format!("given back {} after PID 1", said.join(", ")))
+    })
+}
+
+/// Longer than the node would need to be given back.
+const WOULD_BE_BACK: Duration = Duration::from_secs(9);
+
+/// The node is still cordoned after the boot, and longer than it would take to give it back.
+fn stays_cordoned(scene: &mut Scene) -> anyhow::Result<()> {
+    let down = scene.wait_down(Duration::from_secs(30))?;
+    scene.went_empty(&down, TAIL)?;
+    scene.boot_again()?;
+    scene.wait_held()?;
+    let pause = scene.now() + WOULD_BE_BACK;
+    scene.patience.until(pause)?;
+    let sight = scene.cluster.sight();
+    ensure!(
+        sight.is_cordoned() && sight.uncordons() == 0,
+        "the node was given back: {:?}",
+        sight.cordons
+    );
+    Ok(())
+}
+
+/// `--keep-cordoned` survives the boot; `restore` gives the node back by hand.
+fn kept(context: &Context) -> anyhow::Result<String> {
+    play(context, &quick(), |scene| {
+        scene.types(&["vmdrain-agent", "reboot", "--keep-cordoned"])?;
+        stays_cordoned(scene)?;
+        let typed = scene.types_well(&["vmdrain-agent", "restore"])?.typed;
+        let free = scene.wait_uncordoned(GIVEN_BACK)?;
+        Ok(format!("stayed cordoned; restored in {}", seconds(between(typed, free))))
+    })
+}
+
+/// Cordoned by a person before the shutdown: not ours to give back.
+fn foreign_cordon(context: &Context) -> anyhow::Result<String> {
+    play(context, &quick(), |scene| {
+        scene.cluster.cordon_by_somebody()?;
+        scene.types_well(&["systemctl", "reboot"])?;
+        stays_cordoned(scene)?;
+        Ok("stayed cordoned".into())
+    })
+}
+
+/// A record that cannot be read is set aside and said; the host is held all the same.
+fn damaged_state(context: &Context) -> anyhow::Result<String> {
+    let plan = quick().file("/var/lib/vmdrain-agent/state.json", "{\"version\": 1, \"drain\": tru");
+    play(context, &plan, |scene| {
+        scene.must_have_said("cannot be used")?;
+        let aside = scene.host.ask(&["ls", "/var/lib/vmdrain-agent"])?;
+        ensure!(aside.contains("damaged"), "the damaged file is not kept: {aside}");
+        ensure!(scene.cluster.sight().cordons.is_empty(), "the node was touched");
+        Ok("set aside".into())
     })
 }
 

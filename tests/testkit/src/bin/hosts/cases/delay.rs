@@ -6,7 +6,7 @@ use anyhow::ensure;
 
 use super::{between, seconds};
 use crate::scene::{Plan, SOON, Scene, play};
-use crate::suite::{ALL, Case, Context};
+use crate::suite::{ALL, Case, Context, Figures};
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -29,6 +29,13 @@ pub(super) const CASES: &[Case] = &[
         on: ALL,
         limit: 60,
         run: stuck_agent,
+    },
+    Case {
+        number: "30",
+        name: "half_an_hour_of_migrations",
+        on: ALL,
+        limit: 2400,
+        run: long,
     },
     Case {
         number: "10",
@@ -73,6 +80,11 @@ pub(super) fn in_order(scene: &Scene, typed: Duration, down: &crate::host::Down)
         sight.cordons
     );
     scene.nothing_twice()?;
+    scene.figure(Figures {
+        prepare,
+        release,
+        stopped: between(empty, down.units_done),
+    });
     Ok(format!(
         "cordon {}, VMs gone {}, lock {} later, {tail}, down {}",
         seconds(prepare),
@@ -113,6 +125,21 @@ fn short_limit(context: &Context) -> anyhow::Result<String> {
         let said = scene.said("left")?;
         ensure!(!said.is_empty(), "the agent did not say what is left");
         Ok(format!("held {}", seconds(held)))
+    })
+}
+
+/// The package's own limit, and VMs that need most of it: no watchdog fires, nothing lets go.
+fn long(context: &Context) -> anyhow::Result<String> {
+    let plan = Plan::moving(1900.0).limit("");
+    play(context, &plan, |scene| {
+        let agent = scene.agent_pid()?;
+        let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
+        scene.wait("most of it is over", Duration::from_secs(1800), || {
+            Ok(between(typed, scene.now()) > Duration::from_secs(1700))
+        })?;
+        ensure!(scene.agent_pid()? == agent, "the agent was restarted in between");
+        let down = scene.wait_down(Duration::from_secs(400))?;
+        in_order(scene, typed, &down)
     })
 }
 

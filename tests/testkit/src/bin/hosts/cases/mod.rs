@@ -7,10 +7,12 @@
 //! | `ways.rs` | shutdowns in every way that they can be asked for |
 //! | `vanish.rs`, `schedule.rs` | shutdowns that are cancelled or forgotten, `shutdown +N` |
 //! | `stop_job.rs` | what happens when logind is passed by |
+//! | `asked.rs` | drains that people ask for, and what logind is asked afterwards |
 //! | `boots.rs` | down and up again |
 //! | `idle.rs`, `rights.rs` | a host that stays up: limits, bus, spoofed signals, privileges |
 //! | `packages.rs` | installing, upgrading, removing |
 
+mod asked;
 mod boots;
 mod delay;
 mod idle;
@@ -35,6 +37,7 @@ pub(crate) fn all() -> Vec<Case> {
         vanish::CASES,
         schedule::CASES,
         stop_job::CASES,
+        asked::CASES,
         boots::CASES,
         idle::CASES,
         rights::CASES,
