@@ -18,7 +18,7 @@ use crate::scratch::tool;
 /// nspawn ends with this code when the system inside wants to be started again.
 const REBOOT: i32 = 133;
 /// A command inside takes at most this long.
-const COMMAND: Duration = Duration::from_secs(60);
+const COMMAND: Duration = Duration::from_secs(30);
 /// From the start of nspawn to PID 1.
 const BOOT: Duration = Duration::from_secs(20);
 /// Enters every cgroup that is named before `--`, then becomes what comes after it.
@@ -31,7 +31,7 @@ pub(crate) struct Disk {
     pub(crate) layers: Vec<PathBuf>,
 }
 /// Runs one of the host's programs without the host; newer ones need a `/proc`.
-const READ: &str = r#"mount -t proc proc "$1/proc" && exec chroot "$@""#;
+const OFFLINE: &str = r#"mount -t proc proc "$1/proc" && exec chroot "$@""#;
 
 /// A host, running or not. Dropping it ends and removes it.
 #[derive(Debug)]
@@ -227,6 +227,11 @@ impl Host {
         self.nspawn.is_some() && self.ended().is_ok_and(|status| status.is_none())
     }
 
+    /// Whether its PID 1 has ended, as far as can be told without waiting.
+    pub(crate) fn is_gone(&self) -> bool {
+        !Path::new(&format!("/proc/{}", self.leader)).exists()
+    }
+
     /// A command inside.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
@@ -298,15 +303,23 @@ impl Host {
         Ok(())
     }
 
-    /// Its journal, running or not: text lines with Unix times, of one unit or of all.
-    pub(crate) fn journal(&self, filter: &[&str]) -> anyhow::Result<String> {
+    /// Runs one of its programs on its disk, without the system running: as an installer does.
+    pub(crate) fn offline(&self, words: &[&str]) -> anyhow::Result<Answer> {
         let mut command = Command::new("unshare");
         command
-            .args(["--mount", "sh", "-c", READ, "read"])
+            .args(["--mount", "sh", "-c", OFFLINE, "offline"])
             .arg(&self.root)
-            .args(["journalctl", "--directory=/var/log/journal", "--no-pager", "--output=short-unix"])
-            .args(filter);
-        Ok(self.patience.run(&mut command, COMMAND)?.good()?.out)
+            .args(words)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .env("LC_ALL", "C");
+        self.patience.run(&mut command, COMMAND)?.good()
+    }
+
+    /// Its journal, running or not: text lines with Unix times, of one unit or of all.
+    pub(crate) fn journal(&self, filter: &[&str]) -> anyhow::Result<String> {
+        let mut words = vec!["journalctl", "--directory=/var/log/journal", "--no-pager", "--output=short-unix"];
+        words.extend(filter);
+        Ok(self.offline(&words)?.out)
     }
 
     /// Pulls the plug.

@@ -55,6 +55,9 @@ struct Arguments {
     /// The same package with a higher version number.
     #[arg(long)]
     newer: Option<PathBuf>,
+    /// The package for hosts with rpm.
+    #[arg(long)]
+    rpm: Option<PathBuf>,
     /// Only cases whose number is this or whose name contains it; can be repeated.
     #[arg(long)]
     only: Vec<String>,
@@ -120,6 +123,7 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
         this: package,
         older: arguments.older.clone().unwrap_or_default(),
         newer: arguments.newer.clone().unwrap_or_default(),
+        rpm: arguments.rpm.clone(),
     };
     let run = Run {
         scratch,

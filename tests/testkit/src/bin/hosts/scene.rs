@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) files: Vec<(String, String)>,
     /// Symlinks: path and target.
     pub(crate) links: Vec<(String, String)>,
+    /// A command that is run on the disk before the first boot.
+    pub(crate) before: Option<String>,
     /// The agent is expected to hold the host after the boot.
     pub(crate) held: bool,
 }
@@ -44,6 +46,7 @@ impl Plan {
             config: "[budget]\nmargin = \"1s\"\n".into(),
             files: Vec::new(),
             links: Vec::new(),
+            before: None,
             held: true,
         }
     }
@@ -130,6 +133,9 @@ impl Scene {
         for (path, target) in &plan.links {
             host.link(path, target)?;
         }
+        if let Some(command) = &plan.before {
+            host.offline(&["sh", "-c", command])?;
+        }
         Ok(Self {
             host,
             cluster,
@@ -168,8 +174,12 @@ impl Scene {
         mut look: impl FnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<Duration> {
         let clock = self.patience.clone();
-        self.patience
-            .wait(what, limit, || Ok(look()?.then(|| clock.now())))
+        self.patience.wait(what, limit, || {
+            let found = look()?;
+            // Nothing more will come from a host that is down.
+            ensure!(found || !self.host.is_gone(), "the host went down while this was waited for: {what}");
+            Ok(found.then(|| clock.now()))
+        })
     }
 
     /// Waits until logind lists our lock and the unit is active.

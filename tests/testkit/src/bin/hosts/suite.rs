@@ -79,6 +79,8 @@ pub(crate) struct Packages {
     pub(crate) older: PathBuf,
     /// See `older`.
     pub(crate) newer: PathBuf,
+    /// The same for hosts with rpm.
+    pub(crate) rpm: Option<PathBuf>,
 }
 
 /// What is compared over many runs of a case.

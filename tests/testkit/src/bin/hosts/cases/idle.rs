@@ -59,6 +59,13 @@ pub(super) const CASES: &[Case] = &[
         run: deaf_logind,
     },
     Case {
+        number: "15",
+        name: "the_other_bus_is_restarted",
+        on: &[Debian::Thirteen],
+        limit: 120,
+        run: other_bus,
+    },
+    Case {
         number: "28",
         name: "a_reload_keeps_the_lock",
         on: ALL,
@@ -88,7 +95,11 @@ fn reload_logind(scene: &Scene) -> anyhow::Result<()> {
 
 /// unattended-upgrades and kubelet have files of their own; ours wins, and when it is taken away that is noticed.
 fn our_limit_wins(context: &Context) -> anyhow::Result<String> {
+    // Each minute by default, which one of the versions waits for.
+    let usual = context.root.debian == Debian::Thirteen;
+    let poll = if usual { "" } else { "[timing.host]\nlimit_poll = \"2s\"\n" };
     let plan = Plan::moving(3.0)
+        .config(poll)
         .limit("")
         .file(
             "/usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf",
@@ -220,8 +231,23 @@ fn bus_restart(context: &Context) -> anyhow::Result<String> {
 
 /// 253 and later: logind stays off the bus until it is restarted. The agent has to say so; the lock is there all the time.
 fn deaf_logind(context: &Context) -> anyhow::Result<String> {
-    play(context, &Plan::moving(3.0), |scene| {
-        let since = scene.types_well(&["systemctl", "restart", "dbus"])?.typed;
+    deaf(context, &Plan::moving(3.0), "dbus")
+}
+
+/// The same with dbus-broker.
+fn other_bus(context: &Context) -> anyhow::Result<String> {
+    let install = "dpkg --install /opt/debs/dbus-broker/*.deb && systemctl enable dbus-broker.service";
+    let plan = Plan {
+        before: Some(install.into()),
+        ..Plan::moving(3.0)
+    };
+    deaf(context, &plan, "dbus-broker")
+}
+
+fn deaf(context: &Context, plan: &Plan, bus: &str) -> anyhow::Result<String> {
+    play(context, plan, |scene| {
+        scene.wait_unit(&format!("{bus}.service"), "active")?;
+        let since = scene.types_well(&["systemctl", "restart", bus])?.typed;
         scene.wait("the agent says that logind is gone", Duration::from_secs(45), || {
             Ok(scene.said("systemd-logind")?.iter().any(|line| line.contains("restart")))
         })?;

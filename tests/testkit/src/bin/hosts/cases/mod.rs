@@ -1,4 +1,4 @@
-//! The cases. Their numbers are those of the list in docs/architecture.md's level 4: one story of a host each.
+//! The cases: one story of a host each. Cases with the same number are about the same thing; `--only NUMBER` runs them.
 //!
 //! | file | about |
 //! |---|---|

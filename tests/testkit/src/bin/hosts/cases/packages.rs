@@ -41,8 +41,15 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         number: "pkg",
+        name: "the_rpm",
+        on: &[Debian::Thirteen],
+        limit: 120,
+        run: rpm,
+    },
+    Case {
+        number: "pkg",
         name: "remove_in_mid_drain",
-        on: &[Debian::Twelve, Debian::Thirteen],
+        on: ALL,
         limit: 90,
         run: remove_in_mid_drain,
     },
@@ -90,14 +97,13 @@ fn plan() -> Plan {
 fn install(context: &Context) -> anyhow::Result<String> {
     play_bare(context, &plan(), |scene| {
         let logind = scene.property("systemd-logind.service", "MainPID")?;
-        let _container = scene.types(&["sh", "-c", super::stop_job::SCOPE])?;
-        scene.wait_unit(super::stop_job::CONTAINER, "active")?;
+        let container = super::stop_job::container(scene, "0a")?;
         put(&scene.host, &context.packages.this)?;
         let since = scene.now();
         dpkg(scene, &["--install", PLACE])?;
         let held = between(since, scene.wait_held()?);
         protects(scene)?;
-        let before = scene.property(super::stop_job::CONTAINER, "Before")?;
+        let before = scene.property(&container, "Before")?;
         ensure!(
             before.contains("vmdrain-hold.service"),
             "a container that ran already would not outlive the stop job: Before={before}"
@@ -110,6 +116,37 @@ fn install(context: &Context) -> anyhow::Result<String> {
         let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
         let down = scene.wait_down(Duration::from_secs(40))?;
         Ok(format!("held {} after dpkg began; {}", seconds(held), in_order(scene, typed, &down)?))
+    })
+}
+
+/// The RPM on a host that has rpm: the same protection, and gone again with it.
+fn rpm(context: &Context) -> anyhow::Result<String> {
+    const FILE: &str = "/root/vmdrain-agent.rpm";
+    let package = context.packages.rpm.as_ref().context("no RPM was given (--rpm)")?;
+    let bytes = std::fs::read(package).with_context(|| format!("cannot read {}", package.display()))?;
+    let plan = Plan {
+        before: Some("dpkg --install /opt/debs/rpm/*.deb >/dev/null".into()),
+        ..plan()
+    };
+    play_bare(context, &plan, |scene| {
+        scene.host.write_mode(FILE, &bytes, 0o644)?;
+        // This system's packages are no RPMs, so rpm knows of none that is needed.
+        scene.types_well(&["rpm", "--install", "--nodeps", FILE])?;
+        protects(scene)?;
+        scene.types_well(&["rpm", "--upgrade", "--nodeps", "--force", FILE])?;
+        let seen = scene.host.seen();
+        ensure!(seen.is_locked() && seen.losses() == 0, "the lock was absent: {:?}", seen.lock);
+        untouched(scene)?;
+        scene.types_well(&["rpm", "--erase", "vmdrain-agent"])?;
+        scene.wait("the lock is gone", SOON, || Ok(!scene.host.seen().is_locked()))?;
+        untouched(scene)?;
+        scene.types_well(&["rpm", "--install", "--nodeps", FILE])?;
+        scene.wait("the agent holds the host again", SOON, || Ok(scene.host.seen().is_locked()))?;
+        protects(scene)?;
+        let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
+        let down = scene.wait_down(Duration::from_secs(40))?;
+        let tail = scene.went_empty(&down, super::delay::TAIL)?;
+        Ok(format!("{tail}, down {}", seconds(between(typed, down.at))))
     })
 }
 

@@ -53,7 +53,7 @@ fn without_polkit(context: &Context) -> anyhow::Result<String> {
 fn become_own_user(scene: &Scene) -> anyhow::Result<()> {
     for unit in ["vmdrain-agent", "vmdrain-hold"] {
         let from = format!("{EXAMPLES}/{unit}.service.d.conf");
-        let to = format!("/etc/systemd/system/{unit}.service.d/own-user.conf");
+        let to = format!("/etc/systemd/system/{unit}.service.d/50-own-user.conf");
         scene.types_well(&["install", "-D", "-m", "644", &from, &to])?;
     }
     let rules = format!("{EXAMPLES}/50-vmdrain-agent.rules");

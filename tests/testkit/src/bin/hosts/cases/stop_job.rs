@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 
 use super::delay::TAIL;
 use super::{between, seconds, wall};
-use crate::scene::{Plan, play};
+use crate::scene::{Plan, Scene, play};
 use crate::suite::{ALL, Case, Context};
 
 pub(super) const CASES: &[Case] = &[
@@ -40,6 +40,13 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         number: "4",
+        name: "containers_around_a_reload_end_together",
+        on: ALL,
+        limit: 90,
+        run: mixed,
+    },
+    Case {
+        number: "4",
         name: "containers_die_without_the_drop_in",
         on: ALL,
         limit: 90,
@@ -62,9 +69,7 @@ fn job_timeout(context: &Context) -> anyhow::Result<String> {
     );
     play(context, &plan, |scene| {
         scene.wait_unit("vmdrain-hold.service", "active")?;
-        let typed = scene
-            .types_well(&["systemctl", "start", "--no-block", "poweroff.target"])?
-            .typed;
+        let typed = go_down(scene)?;
         let down = scene.wait_down(Duration::from_secs(40))?;
         let took = between(typed, down.at);
         // The stop job ends in time by itself, or systemd ends it; either way not much later.
@@ -90,9 +95,7 @@ fn extends(context: &Context) -> anyhow::Result<String> {
     );
     play(context, &plan, |scene| {
         scene.wait_unit("vmdrain-hold.service", "active")?;
-        let typed = scene
-            .types_well(&["systemctl", "start", "--no-block", "poweroff.target"])?
-            .typed;
+        let typed = go_down(scene)?;
         let down = scene.wait_down(Duration::from_secs(50))?;
         let tail = scene.went_empty(&down, TAIL)?;
         Ok(format!("{tail}, down {}", seconds(between(typed, down.at))))
@@ -112,12 +115,35 @@ fn dead_daemon(context: &Context) -> anyhow::Result<String> {
     })
 }
 
-/// Its name.
-pub(super) const CONTAINER: &str = "cri-containerd-0123456789abcdef.scope";
-/// A scope as runc makes it for a container: no default dependencies, below a slice that has them.
-pub(super) const SCOPE: &str = "systemd-run --scope --collect --quiet --unit=cri-containerd-0123456789abcdef.scope \
-     --slice=kubepods-case.slice --property=DefaultDependencies=no \
-     sh -c 'trap \"cat /proc/uptime >/var/log/container-ends; exit 0\" TERM; while :; do sleep 0.05; done'";
+/// A container's scope as runc makes it: no default dependencies, below a slice that has them. The process writes down when it
+/// gets its SIGTERM.
+pub(super) fn container(scene: &Scene, id: &str) -> anyhow::Result<String> {
+    let unit = format!("cri-containerd-{id}.scope");
+    let inside = format!("trap 'cat /proc/uptime >/var/log/ended-{id}; exit 0' TERM; while :; do sleep 0.05; done");
+    // What runs in the scope is this command itself, moved there: it goes on when its caller is gone.
+    scene.types(&[
+        "systemd-run",
+        "--scope",
+        "--collect",
+        "--quiet",
+        &format!("--unit={unit}"),
+        &format!("--slice=kubepods-pod{id}.slice"),
+        "--property=DefaultDependencies=no",
+        "sh",
+        "-c",
+        &inside,
+    ])?;
+    scene.wait_unit(&unit, "active")?;
+    Ok(unit)
+}
+
+/// When a container got SIGTERM, in Unix time.
+fn ended(scene: &Scene, id: &str, offset: f64) -> anyhow::Result<f64> {
+    let text = scene.host.read(&format!("/var/log/ended-{id}"));
+    let text = text.context("the container got no SIGTERM")?;
+    let uptime: f64 = text.split_whitespace().next().unwrap_or_default().parse()?;
+    Ok(uptime + offset)
+}
 
 /// A container's scope gets SIGTERM after the stop job with the drop-in, and at once without it.
 fn containers(context: &Context, protected: bool) -> anyhow::Result<String> {
@@ -126,26 +152,18 @@ fn containers(context: &Context, protected: bool) -> anyhow::Result<String> {
     let plan = if protected { plan } else { plan.file(DROP_IN, "") };
     play(context, &plan, |scene| {
         scene.wait_unit("vmdrain-hold.service", "active")?;
-        // What runs in the scope is the command itself, moved there: it goes on when its caller is gone.
-        let _container = scene.types(&["sh", "-c", SCOPE])?;
-        scene.wait_unit(CONTAINER, "active")?;
+        container(scene, "0a")?;
         // The slice has the default dependencies that pull its containers down with it.
-        let conflicts = scene.property("kubepods-case.slice", "Conflicts")?;
+        let conflicts = scene.property("kubepods-pod0a.slice", "Conflicts")?;
         ensure!(conflicts.contains("shutdown.target"), "the slice stands outside a shutdown: {conflicts:?}");
         let offset = uptime_offset(scene)?;
-        let typed = scene
-            .types_well(&["systemctl", "start", "--no-block", "poweroff.target"])?
-            .typed;
+        let typed = go_down(scene)?;
         scene.wait_down(Duration::from_secs(50))?;
-        let ended = scene.host.read("/var/log/container-ends").context("the container got no SIGTERM")?;
-        let ended: f64 = ended.split_whitespace().next().unwrap_or_default().parse()?;
-        let ended = ended + offset;
-        let sight = scene.cluster.sight();
-        let empty = sight.empty_at.filter(|_| sight.guests == 0);
-        let late = empty.map_or(-1.0, |empty| ended - wall(scene, empty));
+        let ended = ended(scene, "0a", offset)?;
         let after = ended - wall(scene, typed);
         if protected {
-            ensure!(late >= 0.0, "the container got SIGTERM before the last VM had left ({after:.2} s after the command)");
+            let empty = empty_at(scene)?;
+            ensure!(ended >= empty, "the container got SIGTERM before the last VM had left, {after:.2} s after the command");
         } else {
             ensure!(after < 2.0, "without the drop-in the container lived for {after:.2} s: this case proves nothing");
         }
@@ -153,8 +171,43 @@ fn containers(context: &Context, protected: bool) -> anyhow::Result<String> {
     })
 }
 
+/// Containers from before and after a `daemon-reload` end together: neither group waits for the final kill.
+fn mixed(context: &Context) -> anyhow::Result<String> {
+    play(context, &Plan::moving(4.0), |scene| {
+        scene.wait_unit("vmdrain-hold.service", "active")?;
+        container(scene, "0a")?;
+        scene.types_well(&["systemctl", "daemon-reload"])?;
+        container(scene, "0b")?;
+        let offset = uptime_offset(scene)?;
+        let typed = go_down(scene)?;
+        scene.wait_down(Duration::from_secs(50))?;
+        let (old, new) = (ended(scene, "0a", offset)?, ended(scene, "0b", offset)?);
+        let empty = empty_at(scene)?;
+        ensure!(old >= empty && new >= empty, "a container got SIGTERM before the last VM had left");
+        ensure!((old - new).abs() < 0.5, "they ended {:.2} s apart", (old - new).abs());
+        Ok(format!(
+            "SIGTERM {:.2} and {:.2} s after the command",
+            old - wall(scene, typed),
+            new - wall(scene, typed)
+        ))
+    })
+}
+
+/// A shutdown that passes logind by.
+fn go_down(scene: &Scene) -> anyhow::Result<Duration> {
+    let answer = scene.types_well(&["systemctl", "start", "--no-block", "poweroff.target"])?;
+    Ok(answer.typed)
+}
+
+/// When the last VM had left, in Unix time.
+fn empty_at(scene: &Scene) -> anyhow::Result<f64> {
+    let sight = scene.cluster.sight();
+    let empty = sight.empty_at.filter(|_| sight.guests == 0);
+    Ok(wall(scene, empty.context("the host went down with VMs on it")?))
+}
+
 /// What has to be added to the host's uptime to have Unix time.
-fn uptime_offset(scene: &crate::scene::Scene) -> anyhow::Result<f64> {
+fn uptime_offset(scene: &Scene) -> anyhow::Result<f64> {
     let uptime = std::fs::read_to_string("/proc/uptime")?;
     let uptime: f64 = uptime.split_whitespace().next().unwrap_or_default().parse()?;
     Ok(wall(scene, scene.now()) - uptime)
