@@ -9,6 +9,7 @@ use crate::drain::policy::Policy;
 use crate::host::{
     self, BootClock, FileStore, Identity, Instance, Logind, NotAlone, Signal, Signals, notify,
 };
+use crate::telemetry::catalog::message_id;
 use crate::telemetry::logging;
 use std::future::Future;
 use std::sync::Arc;
@@ -42,6 +43,9 @@ pub struct Setup {
     /// Changes the log level.
     pub level: Option<logging::Level>,
 }
+
+/// How long the end of the process waits for a service manager that does not listen.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until TERM or INT. A drain that is under way stays where it is and goes on after the
 /// next start: neither the hold nor the cordon is given up here.
@@ -94,6 +98,7 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
     }
     drop(service);
     drop(alone);
+    notify::flush(STOP_PATIENCE);
     Ok(())
 }
 
@@ -159,7 +164,11 @@ async fn connect_patiently(
                     "no way to the cluster yet, nothing protects the VMs of this host: {why}"
                 );
                 if told != text {
-                    tracing::warn!(vmdrain_reason = "NoCredentials", "{text}");
+                    tracing::warn!(
+                        vmdrain_reason = "NoCredentials",
+                        message_id = message_id("NoCredentials"),
+                        "{text}"
+                    );
                     notify::status(&text);
                     notify::ready();
                     told = text;
@@ -191,6 +200,7 @@ async fn ready_when_held(handle: Handle) {
             let trouble = handle.status.borrow().hold.trouble.clone();
             tracing::error!(
                 vmdrain_reason = "HoldMissing",
+                message_id = message_id("HoldMissing"),
                 "ready without a hold on the host: {trouble}"
             );
             notify::ready();
@@ -262,6 +272,7 @@ fn alone_if_possible(settings: &Settings) -> Result<Option<Instance>, RunError> 
         Err(NotAlone::Unusable(why)) => {
             tracing::error!(
                 vmdrain_reason = "StateDirUnusable",
+                message_id = message_id("StateDirUnusable"),
                 "{why}; the agent runs all the same, but after a crash it could not tell its own marks: make {} writable, then `systemctl restart vmdrain-agent`",
                 settings.host.state_dir.display()
             );

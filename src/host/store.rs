@@ -65,7 +65,37 @@ impl RecordStore for FileStore {
         decode(&bytes).map(Some).map_err(|why| self.set_aside(&why))
     }
 
-    fn save(&self, record: &Record) -> Result<(), String> {
+    async fn save(&self, record: Record) -> Result<(), String> {
+        let store = self.clone();
+        off_the_loop(move || store.write(&record)).await
+    }
+
+    async fn forget(&self) -> Result<(), String> {
+        let store = self.clone();
+        off_the_loop(move || store.remove()).await
+    }
+
+    async fn sync(&self) -> Result<(), String> {
+        let store = self.clone();
+        off_the_loop(move || store.flush()).await
+    }
+}
+
+/// A disk may stand still for seconds; nothing else must.
+async fn off_the_loop(
+    work: impl FnOnce() -> Result<(), String> + Send + 'static,
+) -> Result<(), String> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| {
+            Err(format!(
+                "internal error while writing the state file: {error}"
+            ))
+        })
+}
+
+impl FileStore {
+    fn write(&self, record: &Record) -> Result<(), String> {
         let failed = |what: &str, e: std::io::Error| {
             format!(
                 "cannot {what} the state file {}: {e}; a restart of the agent would not know this drain",
@@ -76,9 +106,8 @@ impl RecordStore for FileStore {
             .map_err(|e| format!("cannot write the record as JSON: {e}"))?;
         fs::create_dir_all(&self.folder).map_err(|e| failed("make the folder of", e))?;
         let temporary = self.folder.join(format!(".{FILE}.new"));
-        let written = write_through(&temporary, &bytes)
-            .and_then(|()| fs::rename(&temporary, self.path()))
-            .and_then(|()| sync_folder(&self.folder));
+        let written =
+            write_new(&temporary, &bytes).and_then(|()| fs::rename(&temporary, self.path()));
         if let Err(e) = written {
             // Best effort: a half-written temporary file is overwritten by the next save anyway.
             let _ = fs::remove_file(&temporary);
@@ -87,16 +116,30 @@ impl RecordStore for FileStore {
         Ok(())
     }
 
-    fn forget(&self) -> Result<(), String> {
+    fn remove(&self) -> Result<(), String> {
         match fs::remove_file(self.path()) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(format!(
                 "cannot remove the state file {}: {e}",
                 self.path().display()
             )),
-            Ok(()) => sync_folder(&self.folder)
-                .map_err(|e| format!("cannot sync {}: {e}", self.folder.display())),
-            Err(_) => Ok(()),
+            Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    fn flush(&self) -> Result<(), String> {
+        let synced = match File::open(self.path()) {
+            Ok(file) => file.sync_all(),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        };
+        synced
+            .and_then(|()| File::open(&self.folder)?.sync_all())
+            .map_err(|e| {
+                format!(
+                    "the state file {} may not outlive a power failure: {e}",
+                    self.path().display()
+                )
+            })
     }
 }
 
@@ -119,19 +162,14 @@ fn decode(bytes: &[u8]) -> Result<Record, String> {
     serde_json::from_slice(bytes).map_err(|e| format!("it is damaged ({e})"))
 }
 
-fn write_through(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
         .open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    File::open(folder)?.sync_all()
+    file.write_all(bytes)
 }
 
 #[cfg(test)]
@@ -153,16 +191,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = FileStore::new(dir.path().join("state"));
         assert_eq!(store.load(), Ok(None));
-        store.forget().unwrap();
-        store.save(&record()).unwrap();
+        store.remove().unwrap();
+        store.write(&record()).unwrap();
+        store.flush().unwrap();
         let second = Record {
             phase: "confirming".into(),
             ..record()
         };
-        store.save(&second).unwrap();
+        store.write(&second).unwrap();
         assert_eq!(store.load(), Ok(Some(second)));
         assert_eq!(fs::read_dir(dir.path().join("state")).unwrap().count(), 1);
-        store.forget().unwrap();
+        store.remove().unwrap();
         assert_eq!(store.load(), Ok(None));
     }
 
@@ -189,7 +228,7 @@ mod tests {
                 "set aside, so the next start is clean"
             );
         }
-        store.save(&record()).unwrap();
+        store.write(&record()).unwrap();
         assert_eq!(store.load(), Ok(Some(record())));
     }
 
@@ -197,14 +236,14 @@ mod tests {
     fn a_full_disk_is_a_sentence_and_keeps_the_old_record() {
         let full = Path::new("/dev/full");
         assert!(full.exists());
-        let said = write_through(full, b"x").unwrap_err();
+        let said = write_new(full, b"x").unwrap_err();
         assert_eq!(said.kind(), ErrorKind::StorageFull);
 
         // A folder that cannot be made stands for any failure on the way.
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
         let said = FileStore::new(dir.path().join("file/state"))
-            .save(&record())
+            .write(&record())
             .unwrap_err();
         assert!(said.starts_with("cannot make the folder of"), "{said}");
     }

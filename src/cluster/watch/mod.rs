@@ -12,6 +12,7 @@
 
 mod backoff;
 mod board;
+mod doors;
 mod follow;
 mod slot;
 
@@ -28,6 +29,7 @@ use crate::agent::ports::Clock;
 use crate::drain::time::Mono;
 use crate::drain::world::Picture;
 use board::Board;
+pub(super) use doors::Doors;
 use follow::Follower;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -43,6 +45,8 @@ pub(super) struct Scene<C> {
     pub(super) timing: Arc<Timing>,
     pub(super) interest: Arc<Interest>,
     pub(super) board: Board,
+    /// Who may open a connection now.
+    doors: Arc<Doors>,
     /// One watch was found dead: the others are looked at as well.
     pub(super) suspicion: Notify,
 }
@@ -74,6 +78,7 @@ impl<C: Clock> Scene<C> {
         clock: Arc<C>,
         timing: Arc<Timing>,
         interest: Arc<Interest>,
+        doors: Arc<Doors>,
     ) -> Self {
         Self {
             node: node.to_owned(),
@@ -82,6 +87,7 @@ impl<C: Clock> Scene<C> {
             timing,
             interest,
             board: Board::new(),
+            doors,
             suspicion: Notify::new(),
         }
     }
