@@ -55,7 +55,8 @@ impl World {
 
     /// The kubelet reports this boot, without anything having been restarted: for a host whose boot id is known only once it runs.
     pub fn node_reports(&self, node: &str, boot_id: &str) {
-        self.fabric.change(node, |host| boot_id.clone_into(&mut host.boot_id));
+        self.fabric
+            .change(node, |host| boot_id.clone_into(&mut host.boot_id));
     }
 
     /// kubelet's graceful node shutdown: every pod gets SIGTERM at once and has this long, virt-handler goes in the same wave.

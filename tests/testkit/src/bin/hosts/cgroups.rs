@@ -34,7 +34,8 @@ impl Cgroups {
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if dir.join(file).exists() && base.join(file).exists() {
                     // Version 2 inherits and may refuse; then there is nothing to do.
-                    let _ = fs::read(base.join(file)).and_then(|all| fs::write(dir.join(file), all));
+                    let _ =
+                        fs::read(base.join(file)).and_then(|all| fs::write(dir.join(file), all));
                 }
             }
             made.dirs.push(dir);
@@ -113,13 +114,20 @@ fn bases(mounts: &str, own: &str) -> Vec<PathBuf> {
             let this = if kind == "cgroup2" {
                 id == "0"
             } else {
-                !names.is_empty() && names.split(',').all(|name| options.split(',').any(|o| o == name))
+                !names.is_empty()
+                    && names
+                        .split(',')
+                        .all(|name| options.split(',').any(|o| o == name))
             };
             this.then_some(path)
         });
         let Some(ours) = ours else { continue };
         let whole = PathBuf::from(format!("{mountpoint}{ours}"));
-        let base = if whole.is_dir() { whole } else { mountpoint.into() };
+        let base = if whole.is_dir() {
+            whole
+        } else {
+            mountpoint.into()
+        };
         if !all.contains(&base) {
             all.push(base);
         }
@@ -138,7 +146,11 @@ fn folders(dir: &Path) -> Vec<PathBuf> {
 fn members(dir: &Path, all: &mut Vec<i32>) {
     let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
     // 0 stands for a process of another PID namespace, which is not ours to end.
-    all.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0));
+    all.extend(
+        text.lines()
+            .filter_map(|line| line.parse::<i32>().ok())
+            .filter(|pid| *pid > 0),
+    );
     for below in folders(dir) {
         members(&below, all);
     }

@@ -103,15 +103,19 @@ impl Cluster {
                 .enable_all()
                 .build();
             let living = async {
-                let played = Played::start(&scenario, &clock, 1, &machine).map_err(anyhow::Error::msg)?;
-                let serving = serve_https(played.server.clone(), HttpsOptions::in_dir(&folder)).await?;
+                let played =
+                    Played::start(&scenario, &clock, 1, &machine).map_err(anyhow::Error::msg)?;
+                let serving =
+                    serve_https(played.server.clone(), HttpsOptions::in_dir(&folder)).await?;
                 // Nobody waits for it only when the case has failed already.
                 let _ = started.send(Ok(played.server.clone()));
                 live(&played, receive, &shared, &clock).await;
                 serving.shutdown().await;
                 anyhow::Ok(())
             };
-            let ended = runtime.map_err(anyhow::Error::from).and_then(|it| it.block_on(living));
+            let ended = runtime
+                .map_err(anyhow::Error::from)
+                .and_then(|it| it.block_on(living));
             if let Err(error) = ended {
                 let _ = started.send(Err(error));
             }
@@ -148,8 +152,12 @@ impl Cluster {
     /// VMs that are marked for evacuation.
     pub(crate) fn marked(&self) -> Vec<String> {
         let vmis = self.server.store.list_shared("virtualmachineinstances");
-        let marked = vmis.iter().filter(|vmi| vmi["status"]["evacuationNodeName"].is_string());
-        marked.map(|vmi| vmi["metadata"]["name"].to_string()).collect()
+        let marked = vmis
+            .iter()
+            .filter(|vmi| vmi["status"]["evacuationNodeName"].is_string());
+        marked
+            .map(|vmi| vmi["metadata"]["name"].to_string())
+            .collect()
     }
 
     /// The host's Node object.
@@ -166,7 +174,10 @@ impl Cluster {
             let _ = done.send(());
         };
         let orders = self.orders.as_ref().context("the cluster has ended")?;
-        orders.send(Box::new(order)).ok().context("the cluster has ended")?;
+        orders
+            .send(Box::new(order))
+            .ok()
+            .context("the cluster has ended")?;
         wait.recv().context("the cluster has ended")
     }
 
@@ -201,12 +212,23 @@ impl Cluster {
 
     /// No migration of the VM is under way, and it runs on the host.
     pub(crate) fn settled(&self, vm: &str) -> bool {
-        let migrations = self.server.store.list_shared("virtualmachineinstancemigrations");
+        let migrations = self
+            .server
+            .store
+            .list_shared("virtualmachineinstancemigrations");
         let under_way = migrations
             .iter()
             .filter(|one| one["spec"]["vmiName"] == vm)
-            .any(|one| !matches!(one["status"]["phase"].as_str(), Some("Succeeded" | "Failed")));
-        let vmi = self.server.store.get("virtualmachineinstances", "default", vm);
+            .any(|one| {
+                !matches!(
+                    one["status"]["phase"].as_str(),
+                    Some("Succeeded" | "Failed")
+                )
+            });
+        let vmi = self
+            .server
+            .store
+            .get("virtualmachineinstances", "default", vm);
         !under_way && vmi.is_some_and(|vmi| vmi["status"]["nodeName"] == NODE)
     }
 
@@ -284,7 +306,8 @@ async fn live(
         for change in &news {
             observer.change(change, now);
             let last = seen.cordons.last();
-            let same = last.is_some_and(|last| last.on == observer.cordoned && last.ours == observer.ours);
+            let same =
+                last.is_some_and(|last| last.on == observer.cordoned && last.ours == observer.ours);
             if !same && (observer.cordoned || last.is_some_and(|last| last.on)) {
                 seen.cordons.push(Cordon {
                     at: now,
@@ -294,9 +317,15 @@ async fn live(
             }
         }
         // Stricter than "the guest has moved": the process on the source has ended as well.
-        let here = observer.pods.values().filter(|pod| pod.launcher && pod.node == NODE);
+        let here = observer
+            .pods
+            .values()
+            .filter(|pod| pod.launcher && pod.node == NODE);
         let guests = here.filter(|pod| pod.guest && !pod.over).count();
-        let migrating = observer.vms.values().any(|story| !story.migrating.is_empty());
+        let migrating = observer
+            .vms
+            .values()
+            .any(|story| !story.migrating.is_empty());
         if guests == 0 && !migrating && (seen.guests > 0 || seen.migrating) {
             seen.empty_at = Some(now);
         }

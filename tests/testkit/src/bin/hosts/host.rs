@@ -22,7 +22,8 @@ const COMMAND: Duration = Duration::from_secs(30);
 /// From the start of nspawn to PID 1.
 const BOOT: Duration = Duration::from_secs(20);
 /// Enters every cgroup that is named before `--`, then becomes what comes after it.
-const ENTER: &str = r#"while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; exec "$@""#;
+const ENTER: &str =
+    r#"while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; exec "$@""#;
 
 /// What a host is made of.
 #[derive(Clone, Debug)]
@@ -74,14 +75,22 @@ impl Host {
         for part in ["upper", "work", "root"] {
             fs::create_dir_all(dir.join(part))?;
         }
-        let layers: Vec<_> = disk.layers.iter().map(|layer| layer.display().to_string()).collect();
+        let layers: Vec<_> = disk
+            .layers
+            .iter()
+            .map(|layer| layer.display().to_string())
+            .collect();
         let options = format!(
             "lowerdir={},upperdir={},workdir={}",
             layers.join(":"),
             dir.join("upper").display(),
             dir.join("work").display()
         );
-        tool(Command::new("mount").args(["-t", "overlay", "-o", &options, "vmdrain-host"]).arg(&root))?;
+        tool(
+            Command::new("mount")
+                .args(["-t", "overlay", "-o", &options, "vmdrain-host"])
+                .arg(&root),
+        )?;
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let machine = format!("{}-{number}", scratch.name);
@@ -180,7 +189,14 @@ impl Host {
         command
             .args(["-c", ENTER, "enter"])
             .args(self.cgroups.doors())
-            .args(["--", "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot"])
+            .args([
+                "--",
+                "systemd-nspawn",
+                "--quiet",
+                "--register=no",
+                "--keep-unit",
+                "--boot",
+            ])
             .arg(format!("--directory={}", self.root.display()))
             // nspawn keeps folders of its own under this name, which must be nobody else's.
             .arg(format!("--machine={}", self.machine))
@@ -236,8 +252,22 @@ impl Host {
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command
-            .args(["-t", &self.leader.to_string(), "-m", "-u", "-i", "-n", "-p", "-C"])
-            .args(["env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"])
+            .args([
+                "-t",
+                &self.leader.to_string(),
+                "-m",
+                "-u",
+                "-i",
+                "-n",
+                "-p",
+                "-C",
+            ])
+            .args([
+                "env",
+                "-i",
+                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                "HOME=/root",
+            ])
             .args(words)
             // Ctrl-C ends the suite, which then ends the hosts in order.
             .process_group(0);
@@ -261,7 +291,8 @@ impl Host {
 
     /// A signal to PID 1, as if somebody inside had sent it.
     pub(crate) fn signal_pid1(&self, signal: &str) -> anyhow::Result<Answer> {
-        self.run(&["sh", "-c", &format!("kill -{signal} 1")])?.good()
+        self.run(&["sh", "-c", &format!("kill -{signal} 1")])?
+            .good()
     }
 
     /// What was seen of this boot.
@@ -296,10 +327,7 @@ impl Host {
 
     fn cgroups_end(&self) -> anyhow::Result<()> {
         let alive = self.cgroups.members();
-        anyhow::ensure!(
-            alive.is_empty(),
-            "processes outlived the host: {alive:?}"
-        );
+        anyhow::ensure!(alive.is_empty(), "processes outlived the host: {alive:?}");
         Ok(())
     }
 
@@ -317,7 +345,12 @@ impl Host {
 
     /// Its journal, running or not: text lines with Unix times, of one unit or of all.
     pub(crate) fn journal(&self, filter: &[&str]) -> anyhow::Result<String> {
-        let mut words = vec!["journalctl", "--directory=/var/log/journal", "--no-pager", "--output=short-unix"];
+        let mut words = vec![
+            "journalctl",
+            "--directory=/var/log/journal",
+            "--no-pager",
+            "--output=short-unix",
+        ];
         words.extend(filter);
         Ok(self.offline(&words)?.out)
     }
@@ -340,10 +373,16 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if let Err(error) = self.kill() {
-            crate::complain(&format!("the host {} cannot be ended: {error:#}", self.name));
+            crate::complain(&format!(
+                "the host {} cannot be ended: {error:#}",
+                self.name
+            ));
         }
         if let Err(error) = self.cgroups.clear() {
-            crate::complain(&format!("the host {} leaves something behind: {error:#}", self.name));
+            crate::complain(&format!(
+                "the host {} leaves something behind: {error:#}",
+                self.name
+            ));
         }
         // nspawn tries this itself and does not dare where `/run` is no tmpfs.
         let _ = fs::remove_dir(Path::new("/run/systemd/nspawn/propagate").join(&self.machine));
@@ -355,7 +394,9 @@ impl Drop for Host {
         match unmounted {
             // Memory, not disk: a failed removal is freed with the run's folder.
             Ok(()) => drop(fs::remove_dir_all(&self.dir)),
-            Err(error) => crate::complain(&format!("the host {} stays mounted: {error:#}", self.name)),
+            Err(error) => {
+                crate::complain(&format!("the host {} stays mounted: {error:#}", self.name))
+            }
         }
     }
 }

@@ -43,7 +43,10 @@ pub(crate) fn install(run: &Run, root: &Root) -> anyhow::Result<PathBuf> {
     host.run(&["dpkg", "--install", PLACE])?.good()?;
     host.run(&["systemctl", "poweroff"])?.good()?;
     host.wait_down(Duration::from_secs(30))?;
-    let place = run.scratch.dir.join(format!("installed-{}", root.debian.name()));
+    let place = run
+        .scratch
+        .dir
+        .join(format!("installed-{}", root.debian.name()));
     host.into_layer(&place)?;
     Ok(place)
 }
@@ -59,7 +62,8 @@ pub(crate) fn wait_running(context: &Context, host: &Host) -> anyhow::Result<()>
 
 /// Copies a package onto a host.
 pub(crate) fn put(host: &Host, package: &Path) -> anyhow::Result<()> {
-    let bytes = std::fs::read(package).with_context(|| format!("cannot read {}", package.display()))?;
+    let bytes =
+        std::fs::read(package).with_context(|| format!("cannot read {}", package.display()))?;
     ensure!(!bytes.is_empty(), "{} is empty", package.display());
     host.write_mode(PLACE, &bytes, 0o644)
 }

@@ -100,13 +100,19 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
     let mut chosen = cases::all();
     chosen.retain(|case| arguments.long || !cases::is_long(case));
     if !arguments.only.is_empty() {
-        let meant = |word: &String, case: &suite::Case| case.number == word || case.name.contains(word);
+        let meant =
+            |word: &String, case: &suite::Case| case.number == word || case.name.contains(word);
         chosen.retain(|case| arguments.only.iter().any(|word| meant(word, case)));
     }
     if arguments.list {
         for case in &chosen {
             let on: Vec<_> = case.on.iter().map(|debian| debian.name()).collect();
-            say(&format!("{:>4}  {:36} {}\n", case.number, case.name, on.join(" ")));
+            say(&format!(
+                "{:>4}  {:36} {}\n",
+                case.number,
+                case.name,
+                on.join(" ")
+            ));
         }
         return Ok(true);
     }
@@ -144,7 +150,10 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
     let outcomes = suite::run(&run, tasks, arguments.jobs, &tell);
     say(&format!("\n{}\n", report::table(&outcomes)));
     say(&format!("\n{}\n\n", report::statistics(&outcomes)));
-    let failed = outcomes.iter().filter(|outcome| outcome.result.is_err()).count();
+    let failed = outcomes
+        .iter()
+        .filter(|outcome| outcome.result.is_err())
+        .count();
     say(&format!(
         "real hosts: {} of {wanted} cases in {} s, {failed} failed\n",
         outcomes.len(),
@@ -170,7 +179,9 @@ fn installed(arguments: &Arguments, run: &Run) -> anyhow::Result<Vec<Root>> {
 }
 
 fn await_interrupt() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     if let Ok(runtime) = runtime {
         runtime.block_on(many::interrupted());
         complain("interrupted: ending the hosts");

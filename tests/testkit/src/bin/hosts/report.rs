@@ -44,7 +44,12 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
             outcome.systemd.to_string(),
             outcome.number.to_owned(),
             outcome.name.replace('_', " "),
-            if outcome.result.is_ok() { "ok" } else { "FAILED" }.to_owned(),
+            if outcome.result.is_ok() {
+                "ok"
+            } else {
+                "FAILED"
+            }
+            .to_owned(),
             format!("{:.1}", outcome.took.as_secs_f64()),
             measured.to_owned(),
         ]);
@@ -56,7 +61,10 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
 pub(crate) fn statistics(outcomes: &[Outcome]) -> String {
     let mut by_version: BTreeMap<u32, Vec<Figures>> = BTreeMap::new();
     for outcome in outcomes {
-        by_version.entry(outcome.systemd).or_default().extend(&outcome.figures);
+        by_version
+            .entry(outcome.systemd)
+            .or_default()
+            .extend(&outcome.figures);
     }
     let mut table = Table::new();
     table
@@ -78,11 +86,18 @@ pub(crate) fn statistics(outcomes: &[Outcome]) -> String {
             spread(all.iter().map(|one| one.stopped).collect()),
         ]);
     }
-    format!("{table}\n(minimum, median, maximum in milliseconds; last VM gone: its process has ended and its migration is final)")
+    format!(
+        "{table}\n(minimum, median, maximum in milliseconds; last VM gone: its process has ended and its migration is final)"
+    )
 }
 
 fn spread(mut all: Vec<Duration>) -> String {
     all.sort_unstable();
     let at = |index: usize| all.get(index).map_or(0, Duration::as_millis);
-    format!("{} / {} / {}", at(0), at(all.len() / 2), at(all.len().saturating_sub(1)))
+    format!(
+        "{} / {} / {}",
+        at(0),
+        at(all.len() / 2),
+        at(all.len().saturating_sub(1))
+    )
 }

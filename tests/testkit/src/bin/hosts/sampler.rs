@@ -34,7 +34,10 @@ impl Seen {
 
     /// When it went for good (until now).
     pub(crate) fn unlocked_at(&self) -> Option<Duration> {
-        self.lock.last().filter(|(_, there)| !there).map(|(at, _)| *at)
+        self.lock
+            .last()
+            .filter(|(_, there)| !there)
+            .map(|(at, _)| *at)
     }
 
     /// How often it went.
@@ -69,7 +72,9 @@ impl Sampler {
                 seen.looks += 1;
                 seen.blur = seen.blur.max(now.saturating_sub(last));
                 last = now;
-                let done = name.as_ref().map_or(true, |name| name.starts_with("systemd-shut"));
+                let done = name
+                    .as_ref()
+                    .map_or(true, |name| name.starts_with("systemd-shut"));
                 if done && seen.units_done.is_none() {
                     seen.units_done = Some(now);
                 }

@@ -78,12 +78,16 @@ impl Plan {
 
 /// A story with one kind of VM.
 pub(crate) fn vms(keys: &str) -> String {
-    format!("name = \"hosts\"\n[[node]]\nname = \"n2\"\n[[vm]]\nname = \"db\"\nstart_up = \"300ms\"\nsource_pod_lingers = \"100ms\"\n{keys}\n")
+    format!(
+        "name = \"hosts\"\n[[node]]\nname = \"n2\"\n[[vm]]\nname = \"db\"\nstart_up = \"300ms\"\nsource_pod_lingers = \"100ms\"\n{keys}\n"
+    )
 }
 
 /// A service that stands for another one of a Kubernetes host.
 pub(crate) fn stand_in(description: &str) -> String {
-    format!("[Unit]\nDescription={description}\n[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n")
+    format!(
+        "[Unit]\nDescription={description}\n[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
+    )
 }
 
 /// A host and its cluster.
@@ -109,7 +113,12 @@ impl Scene {
     /// Lays everything out; the host is off.
     fn lay_out(context: &Context, plan: &Plan, host: Host) -> anyhow::Result<Self> {
         let api = context.folder("api")?;
-        let cluster = Cluster::start(&plan.story, &context.patience.clock, &host.machine_id()?, &api)?;
+        let cluster = Cluster::start(
+            &plan.story,
+            &context.patience.clock,
+            &host.machine_id()?,
+            &api,
+        )?;
         for (path, content, mode) in cluster.credentials()? {
             host.write_mode(&path, &content, mode)?;
         }
@@ -158,7 +167,10 @@ impl Scene {
 
     /// Keeps figures for the statistics at the end.
     pub(crate) fn figure(&self, figures: Figures) {
-        self.figures.lock().unwrap_or_else(PoisonError::into_inner).push(figures);
+        self.figures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(figures);
     }
 
     /// Now, on the case's clock.
@@ -177,14 +189,19 @@ impl Scene {
         self.patience.wait(what, limit, || {
             let found = look()?;
             // Nothing more will come from a host that is down.
-            ensure!(found || !self.host.is_gone(), "the host went down while this was waited for: {what}");
+            ensure!(
+                found || !self.host.is_gone(),
+                "the host went down while this was waited for: {what}"
+            );
             Ok(found.then(|| clock.now()))
         })
     }
 
     /// Waits until logind lists our lock and the unit is active.
     pub(crate) fn wait_held(&self) -> anyhow::Result<Duration> {
-        let held = self.wait("the agent holds the host", READY, || Ok(self.host.seen().is_locked()))?;
+        let held = self.wait("the agent holds the host", READY, || {
+            Ok(self.host.seen().is_locked())
+        })?;
         self.wait_unit("vmdrain-agent.service", "active")?;
         Ok(held)
     }
@@ -204,7 +221,10 @@ impl Scene {
             Ok(self.cluster.sight().is_cordoned())
         })?;
         let sight = self.cluster.sight();
-        let last = sight.cordons.last().context("the node was never cordoned")?;
+        let last = sight
+            .cordons
+            .last()
+            .context("the node was never cordoned")?;
         ensure!(last.ours, "the node is cordoned without our marker");
         Ok(last.at)
     }
@@ -215,12 +235,18 @@ impl Scene {
             Ok(!self.cluster.sight().is_cordoned())
         })?;
         let sight = self.cluster.sight();
-        Ok(sight.cordons.last().context("the node was never cordoned")?.at)
+        Ok(sight
+            .cordons
+            .last()
+            .context("the node was never cordoned")?
+            .at)
     }
 
     /// Waits until the agent has asked for an eviction.
     pub(crate) fn wait_evicting(&self) -> anyhow::Result<Duration> {
-        self.wait("the first eviction", SOON, || Ok(!self.cluster.evictions().is_empty()))
+        self.wait("the first eviction", SOON, || {
+            Ok(!self.cluster.evictions().is_empty())
+        })
     }
 
     /// Somebody types something on the host.
@@ -246,7 +272,8 @@ impl Scene {
 
     /// A property of a unit.
     pub(crate) fn property(&self, unit: &str, name: &str) -> anyhow::Result<String> {
-        self.host.ask(&["systemctl", "show", "--value", "--property", name, unit])
+        self.host
+            .ask(&["systemctl", "show", "--value", "--property", name, unit])
     }
 
     /// A property of logind's.
@@ -272,7 +299,10 @@ impl Scene {
     /// of the last VM.
     pub(crate) fn went_empty(&self, down: &Down, after: Duration) -> anyhow::Result<String> {
         let sight = self.cluster.sight();
-        let Some(empty) = sight.empty_at.filter(|_| sight.guests == 0 && !sight.migrating) else {
+        let Some(empty) = sight
+            .empty_at
+            .filter(|_| sight.guests == 0 && !sight.migrating)
+        else {
             bail!("the host went down with {} VMs on it", sight.guests);
         };
         ensure!(
@@ -293,13 +323,20 @@ impl Scene {
             tail.as_secs_f64(),
             after.as_secs_f64()
         );
-        Ok(format!("last VM gone → units stopped {:.2} s", tail.as_secs_f64()))
+        Ok(format!(
+            "last VM gone → units stopped {:.2} s",
+            tail.as_secs_f64()
+        ))
     }
 
     /// Lines of the agent's journal that contain a text.
     pub(crate) fn said(&self, text: &str) -> anyhow::Result<Vec<String>> {
         let all = self.host.journal(&["--unit=vmdrain-agent.service"])?;
-        Ok(all.lines().filter(|line| line.contains(text)).map(str::to_owned).collect())
+        Ok(all
+            .lines()
+            .filter(|line| line.contains(text))
+            .map(str::to_owned)
+            .collect())
     }
 
     /// Fails unless the agent's journal contains a text.
@@ -313,7 +350,12 @@ impl Scene {
 
     /// Fails when an eviction was asked for more than once for a pod (without an answer that asks for it).
     pub(crate) fn nothing_twice(&self) -> anyhow::Result<()> {
-        let mut pods: Vec<_> = self.cluster.evictions().into_iter().map(|it| it.name).collect();
+        let mut pods: Vec<_> = self
+            .cluster
+            .evictions()
+            .into_iter()
+            .map(|it| it.name)
+            .collect();
         let all = pods.len();
         pods.sort();
         pods.dedup();

@@ -60,7 +60,9 @@ impl Drop for Scratch {
 
 /// Its process is gone.
 fn is_left_over(name: &str) -> bool {
-    let pid = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok());
+    let pid = name
+        .strip_prefix(PREFIX)
+        .and_then(|pid| pid.parse::<u32>().ok());
     pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
@@ -68,7 +70,11 @@ fn remove(dir: &Path) {
     let gone = tool(Command::new("umount").arg("--recursive").arg(dir));
     if gone.is_err() {
         // Somebody still has a file open; the mount goes when that one does.
-        let _ = tool(Command::new("umount").args(["--recursive", "--lazy"]).arg(dir));
+        let _ = tool(
+            Command::new("umount")
+                .args(["--recursive", "--lazy"])
+                .arg(dir),
+        );
     }
     // Only ever empty: nothing is deleted through a mount that stayed.
     let _ = fs::remove_dir(dir);
@@ -77,7 +83,9 @@ fn remove(dir: &Path) {
 /// Runs one of the machine's tools.
 pub(crate) fn tool(command: &mut Command) -> anyhow::Result<()> {
     let what = format!("{command:?}");
-    let output = command.output().with_context(|| format!("cannot start {what}"))?;
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {what}"))?;
     anyhow::ensure!(
         output.status.success(),
         "{what} failed: {}",

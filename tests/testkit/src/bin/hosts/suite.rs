@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -106,7 +107,13 @@ pub(crate) struct Run {
 
 /// How many lines of the journal a failure shows, and which.
 const SHOWN: usize = 40;
-const MATTER: &[&str] = &["vmdrain", "systemd-logind", "inhibit", "dbus-daemon", "dpkg"];
+const MATTER: &[&str] = &[
+    "vmdrain",
+    "systemd-logind",
+    "inhibit",
+    "dbus-daemon",
+    "dpkg",
+];
 
 /// What a case runs with.
 pub(crate) struct Context {
@@ -120,12 +127,15 @@ pub(crate) struct Context {
     pub(crate) figures: Arc<Mutex<Vec<Figures>>>,
     scratch: Arc<Scratch>,
     name: String,
+    /// The name with a number: the same case may be played twice at a time.
+    place: String,
     /// Where the journals are kept.
     pub(crate) logs: Option<PathBuf>,
 }
 
 impl Context {
     pub(crate) fn new(run: &Run, root: &Root, name: &str, limit: u64) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         Self {
             root: root.clone(),
             packages: run.packages.clone(),
@@ -133,6 +143,7 @@ impl Context {
             figures: Arc::default(),
             scratch: run.scratch.clone(),
             name: name.to_owned(),
+            place: format!("{}-{name}", COUNT.fetch_add(1, Ordering::Relaxed)),
             logs: run.logs.clone(),
         }
     }
@@ -155,7 +166,7 @@ impl Context {
     }
 
     fn host_from(&self, layers: Vec<PathBuf>) -> anyhow::Result<Host> {
-        Host::new(&self.scratch, &self.name, &Disk { layers }, &self.patience)
+        Host::new(&self.scratch, &self.place, &Disk { layers }, &self.patience)
     }
 
     /// Keeps the whole journal in a file, where that is wanted; answers the file.
@@ -185,7 +196,7 @@ impl Context {
 
     /// A folder of this case.
     pub(crate) fn folder(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let dir = self.scratch.dir.join(format!("{}-{name}", self.name));
+        let dir = self.scratch.dir.join(format!("{}-{name}", self.place));
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         Ok(dir)
     }
@@ -225,18 +236,26 @@ pub(crate) fn run(
         for _ in 0..jobs {
             scope.spawn(|| {
                 loop {
-                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    let next = queue
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .pop_front();
                     let Some((case, root)) = next.filter(|_| !interrupted()) else {
                         return;
                     };
                     let outcome = one(run, &case, &root);
                     tell(&outcome);
-                    outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+                    outcomes
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(outcome);
                 }
             });
         }
     });
-    let mut all = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut all = outcomes
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     all.sort_by_key(|outcome| outcome.debian);
     all
 }
@@ -258,6 +277,10 @@ fn one(run: &Run, case: &Case, root: &Root) -> Outcome {
         systemd: root.systemd,
         took: clock.elapsed(),
         result,
-        figures: context.figures.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        figures: context
+            .figures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone(),
     }
 }

@@ -42,7 +42,9 @@ pub(super) const CASES: &[Case] = &[
 
 fn then(context: &Context, kind: &str, reboot: bool) -> anyhow::Result<String> {
     play(context, &Plan::moving(4.0), |scene| {
-        let typed = scene.types(&["vmdrain-agent", kind, "--reason", "new memory"])?.typed;
+        let typed = scene
+            .types(&["vmdrain-agent", kind, "--reason", "new memory"])?
+            .typed;
         let cordoned = between(typed, scene.wait_cordoned()?);
         ensure!(
             scene.login1("PreparingForShutdown")? == "b false",
@@ -73,18 +75,30 @@ fn blocked(context: &Context) -> anyhow::Result<String> {
             "600",
         ])?;
         scene.wait("the block lock", SOON, || {
-            Ok(scene.host.ask(&["systemd-inhibit", "--list", "--no-pager"])?.contains("backup"))
+            Ok(scene
+                .host
+                .ask(&["systemd-inhibit", "--list", "--no-pager"])?
+                .contains("backup"))
         })?;
         let answer = scene.host.run(&["vmdrain-agent", "reboot"])?;
         let said = format!("{}{}", answer.out, answer.err);
-        ensure!(!answer.status.success(), "it says that it has rebooted the host");
-        ensure!(said.contains("backup"), "it does not say who forbids it: {said}");
+        ensure!(
+            !answer.status.success(),
+            "it says that it has rebooted the host"
+        );
+        ensure!(
+            said.contains("backup"),
+            "it does not say who forbids it: {said}"
+        );
         ensure!(scene.host.is_up(), "the host went down");
         ensure!(
             scene.login1("PreparingForShutdown")? == "b false",
             "a shutdown is under way"
         );
-        ensure!(scene.cluster.sight().guests == 0, "the node was not drained");
+        ensure!(
+            scene.cluster.sight().guests == 0,
+            "the node was not drained"
+        );
         Ok(format!("refused after {}", seconds(answer.took)))
     })
 }

@@ -66,7 +66,10 @@ fn once(scene: &mut Scene) -> anyhow::Result<(String, Duration)> {
     let down = scene.wait_down(Duration::from_secs(30))?;
     ensure!(down.reboot, "the host is off");
     let tail = scene.went_empty(&down, TAIL)?;
-    ensure!(scene.cluster.sight().uncordons() == before, "the node was given back before the boot");
+    ensure!(
+        scene.cluster.sight().uncordons() == before,
+        "the node was given back before the boot"
+    );
     let booted = scene.now();
     scene.boot_again()?;
     scene.wait_held()?;
@@ -81,7 +84,10 @@ fn once(scene: &mut Scene) -> anyhow::Result<(String, Duration)> {
         "our marker is still on the node"
     );
     let took = between(booted, free);
-    Ok((format!("{tail}, down {}", seconds(between(typed, down.at))), took))
+    Ok((
+        format!("{tail}, down {}", seconds(between(typed, down.at))),
+        took,
+    ))
 }
 
 /// Nobody touches the node any more.
@@ -106,11 +112,18 @@ fn reboot(context: &Context) -> anyhow::Result<String> {
             Ok(scene.cluster.sight().guests == 1 && scene.cluster.settled("db"))
         })?;
         let (_, second) = once(scene)?;
-        ensure!(scene.cluster.sight().uncordons() == 2, "not given back once for each boot");
+        ensure!(
+            scene.cluster.sight().uncordons() == 2,
+            "not given back once for each boot"
+        );
         scene.types_well(&["systemctl", "restart", "vmdrain-agent"])?;
         scene.wait_held()?;
         quiet(scene, 2)?;
-        Ok(format!("{down}; given back {}, {} after PID 1", seconds(first), seconds(second)))
+        Ok(format!(
+            "{down}; given back {}, {} after PID 1",
+            seconds(first),
+            seconds(second)
+        ))
     })
 }
 
@@ -141,7 +154,10 @@ fn kept(context: &Context) -> anyhow::Result<String> {
         stays_cordoned(scene)?;
         let typed = scene.types_well(&["vmdrain-agent", "restore"])?.typed;
         let free = scene.wait_uncordoned(GIVEN_BACK)?;
-        Ok(format!("stayed cordoned; restored in {}", seconds(between(typed, free))))
+        Ok(format!(
+            "stayed cordoned; restored in {}",
+            seconds(between(typed, free))
+        ))
     })
 }
 
@@ -157,12 +173,21 @@ fn foreign_cordon(context: &Context) -> anyhow::Result<String> {
 
 /// A record that cannot be read is set aside and said; the host is held all the same.
 fn damaged_state(context: &Context) -> anyhow::Result<String> {
-    let plan = quick().file("/var/lib/vmdrain-agent/state.json", "{\"version\": 1, \"drain\": tru");
+    let plan = quick().file(
+        "/var/lib/vmdrain-agent/state.json",
+        "{\"version\": 1, \"drain\": tru",
+    );
     play(context, &plan, |scene| {
         scene.must_have_said("cannot be used")?;
         let aside = scene.host.ask(&["ls", "/var/lib/vmdrain-agent"])?;
-        ensure!(aside.contains("damaged"), "the damaged file is not kept: {aside}");
-        ensure!(scene.cluster.sight().cordons.is_empty(), "the node was touched");
+        ensure!(
+            aside.contains("damaged"),
+            "the damaged file is not kept: {aside}"
+        );
+        ensure!(
+            scene.cluster.sight().cordons.is_empty(),
+            "the node was touched"
+        );
         Ok("set aside".into())
     })
 }
@@ -190,7 +215,11 @@ fn crash_while_restoring(context: &Context) -> anyhow::Result<String> {
             Ok(false)
         })?;
         scene.wait_unit("vmdrain-agent.service", "active")?;
-        ensure!(scene.host.seen().losses() == 0, "the lock was absent: {:?}", scene.host.seen().lock);
+        ensure!(
+            scene.host.seen().losses() == 0,
+            "the lock was absent: {:?}",
+            scene.host.seen().lock
+        );
         quiet(scene, 1)?;
         Ok(format!("given back once, {} kills", kills + 1))
     })
@@ -200,7 +229,12 @@ fn crash_while_restoring(context: &Context) -> anyhow::Result<String> {
 pub(super) fn soft_reboot(context: &Context) -> anyhow::Result<String> {
     play(context, &quick(), |scene| {
         let count = |scene: &Scene| {
-            scene.host.ask(&["systemctl", "show", "--value", "--property=SoftRebootsCount"])
+            scene.host.ask(&[
+                "systemctl",
+                "show",
+                "--value",
+                "--property=SoftRebootsCount",
+            ])
         };
         ensure!(count(scene)? == "0", "this host has had a soft-reboot");
         let boot_id = scene.host.live("/proc/sys/kernel/random/boot_id");
@@ -210,11 +244,18 @@ pub(super) fn soft_reboot(context: &Context) -> anyhow::Result<String> {
             Ok(scene.cluster.sight().guests == 0)
         })?;
         let gone = scene.now();
-        scene.wait("the lock goes", Duration::from_secs(5), || Ok(!scene.host.seen().is_locked()))?;
+        scene.wait("the lock goes", Duration::from_secs(5), || {
+            Ok(!scene.host.seen().is_locked())
+        })?;
         // Kubelet and virt-handler end with the old user space and come with the new one.
         scene.cluster.host_off()?;
         scene.wait("user space is new", Duration::from_secs(30), || {
-            let answer = scene.host.run(&["systemctl", "show", "--value", "--property=SoftRebootsCount"])?;
+            let answer = scene.host.run(&[
+                "systemctl",
+                "show",
+                "--value",
+                "--property=SoftRebootsCount",
+            ])?;
             Ok(answer.text() == "1")
         })?;
         let back = scene.now();

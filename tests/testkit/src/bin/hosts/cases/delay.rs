@@ -54,14 +54,22 @@ pub(super) const RELEASE: Duration = Duration::from_millis(600);
 pub(super) const TAIL: Duration = Duration::from_secs(6);
 
 /// Everything that has to hold when a host went down in order after `typed`.
-pub(super) fn in_order(scene: &Scene, typed: Duration, down: &crate::host::Down) -> anyhow::Result<String> {
+pub(super) fn in_order(
+    scene: &Scene,
+    typed: Duration,
+    down: &crate::host::Down,
+) -> anyhow::Result<String> {
     let sight = scene.cluster.sight();
     let cordon = sight.cordons.first().map(|first| first.at);
     let Some(cordoned) = cordon else {
         anyhow::bail!("the node was never cordoned");
     };
     let prepare = between(typed, cordoned);
-    ensure!(prepare <= PREPARE, "cordoned only {} after the command", seconds(prepare));
+    ensure!(
+        prepare <= PREPARE,
+        "cordoned only {} after the command",
+        seconds(prepare)
+    );
     let tail = scene.went_empty(down, TAIL)?;
     let unlocked = down.seen.unlocked_at().unwrap_or(down.units_done);
     let empty = sight.empty_at.unwrap_or_default();
@@ -71,9 +79,20 @@ pub(super) fn in_order(scene: &Scene, typed: Duration, down: &crate::host::Down)
         seconds(between(unlocked, empty))
     );
     let release = between(empty, unlocked);
-    ensure!(release <= RELEASE, "the lock went {} after the last VM", seconds(release));
-    ensure!(down.seen.losses() <= 1, "the lock came and went: {:?}", down.seen.lock);
-    ensure!(sight.is_cordoned(), "the node was given back before the host was gone");
+    ensure!(
+        release <= RELEASE,
+        "the lock went {} after the last VM",
+        seconds(release)
+    );
+    ensure!(
+        down.seen.losses() <= 1,
+        "the lock came and went: {:?}",
+        down.seen.lock
+    );
+    ensure!(
+        sight.is_cordoned(),
+        "the node was given back before the host was gone"
+    );
     ensure!(
         sight.uncordons() == 0,
         "the node was uncordoned in between: {:?}",
@@ -111,10 +130,15 @@ fn short_limit(context: &Context) -> anyhow::Result<String> {
     play(context, &plan, |scene| {
         let status = scene.status()?;
         let trouble = status["hold"]["trouble"].as_str().unwrap_or_default();
-        ensure!(trouble.contains("8 s"), "status says nothing about a limit of 8 s: {trouble:?}");
+        ensure!(
+            trouble.contains("8 s"),
+            "status says nothing about a limit of 8 s: {trouble:?}"
+        );
         let typed = scene.types_well(&["systemctl", "reboot"])?.typed;
         // Only this net is looked at: the stop job would hold the host longer.
-        scene.wait("the lock goes", Duration::from_secs(12), || Ok(!scene.host.seen().is_locked()))?;
+        scene.wait("the lock goes", Duration::from_secs(12), || {
+            Ok(!scene.host.seen().is_locked())
+        })?;
         let unlocked = scene.host.seen().unlocked_at().unwrap_or_default();
         let held = between(typed, unlocked);
         ensure!(
@@ -137,7 +161,10 @@ fn long(context: &Context) -> anyhow::Result<String> {
         scene.wait("most of it is over", Duration::from_secs(1800), || {
             Ok(between(typed, scene.now()) > Duration::from_secs(1700))
         })?;
-        ensure!(scene.agent_pid()? == agent, "the agent was restarted in between");
+        ensure!(
+            scene.agent_pid()? == agent,
+            "the agent was restarted in between"
+        );
         let down = scene.wait_down(Duration::from_secs(400))?;
         in_order(scene, typed, &down)
     })
@@ -160,7 +187,10 @@ fn stuck_agent(context: &Context) -> anyhow::Result<String> {
             all.contains("inhibitor timeout is reached"),
             "logind did not give up on the lock"
         );
-        Ok(format!("down {} with a limit of 5 s", seconds(between(typed, down.at))))
+        Ok(format!(
+            "down {} with a limit of 5 s",
+            seconds(between(typed, down.at))
+        ))
     })
 }
 
@@ -178,24 +208,42 @@ fn foreign_lock(context: &Context) -> anyhow::Result<String> {
             "until [ -e /run/let-go ]; do sleep 0.05; done",
         ])?;
         scene.wait("the foreign lock", SOON, || {
-            Ok(scene.host.ask(&["systemd-inhibit", "--list", "--no-pager"])?.contains("somebody"))
+            Ok(scene
+                .host
+                .ask(&["systemd-inhibit", "--list", "--no-pager"])?
+                .contains("somebody"))
         })?;
         let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
         scene.wait("our lock goes", Duration::from_secs(20), || {
             Ok(scene.cluster.sight().guests == 0 && !scene.host.seen().is_locked())
         })?;
         let stored = scene.property("vmdrain-agent.service", "NFileDescriptorStore")?;
-        ensure!(stored == "0", "the fd store still holds {stored} descriptor(s)");
-        let ours = scene.host.ask(&["systemd-inhibit", "--list", "--no-pager"])?;
-        ensure!(!ours.contains("vmdrain-agent"), "our lock is still listed: {ours}");
+        ensure!(
+            stored == "0",
+            "the fd store still holds {stored} descriptor(s)"
+        );
+        let ours = scene
+            .host
+            .ask(&["systemd-inhibit", "--list", "--no-pager"])?;
+        ensure!(
+            !ours.contains("vmdrain-agent"),
+            "our lock is still listed: {ours}"
+        );
         let pause = scene.now() + Duration::from_secs(4);
         scene.patience.until(pause)?;
-        ensure!(scene.host.is_up(), "the host did not wait for the foreign lock");
+        ensure!(
+            scene.host.is_up(),
+            "the host did not wait for the foreign lock"
+        );
         scene.types_well(&["touch", "/run/let-go"])?;
         let let_go = scene.now();
         let down = scene.wait_down(Duration::from_secs(20))?;
         let tail = between(let_go, down.units_done);
-        ensure!(tail < Duration::from_secs(5), "it took {} after the foreign lock", seconds(tail));
+        ensure!(
+            tail < Duration::from_secs(5),
+            "it took {} after the foreign lock",
+            seconds(tail)
+        );
         Ok(format!(
             "ours went {}, the foreign one {}, units stopped {} later",
             seconds(between(typed, down.seen.unlocked_at().unwrap_or_default())),

@@ -45,6 +45,13 @@ pub(super) const CASES: &[Case] = &[
         run: kubelet_lock,
     },
     Case {
+        number: "22",
+        name: "others_who_touch_vms",
+        on: ALL,
+        limit: 60,
+        run: other_holders,
+    },
+    Case {
         number: "15",
         name: "the_bus_is_restarted",
         on: &[Debian::Twelve],
@@ -84,7 +91,10 @@ pub(super) const CASES: &[Case] = &[
 /// What `status` says is wrong with the hold.
 fn trouble(scene: &Scene) -> anyhow::Result<String> {
     let status = scene.status()?;
-    Ok(status["hold"]["trouble"].as_str().unwrap_or_default().to_owned())
+    Ok(status["hold"]["trouble"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned())
 }
 
 /// logind reads its configuration again, as the packages make it.
@@ -97,36 +107,55 @@ fn reload_logind(scene: &Scene) -> anyhow::Result<()> {
 fn our_limit_wins(context: &Context) -> anyhow::Result<String> {
     // Each minute by default, which one of the versions waits for.
     let usual = context.root.debian == Debian::Thirteen;
-    let poll = if usual { "" } else { "[timing.host]\nlimit_poll = \"2s\"\n" };
-    let plan = Plan::moving(3.0)
-        .config(poll)
+    let plan = Plan::moving(3.0);
+    let plan = if usual { plan } else { often(plan) };
+    let plan = plan
         .limit("")
         .file(
             "/usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf",
             "[Login]\nInhibitDelayMaxSec=30\n",
         )
-        .file("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=60\n");
+        .file(
+            "/etc/systemd/logind.conf.d/99-kubelet.conf",
+            "[Login]\nInhibitDelayMaxSec=60\n",
+        );
     play(context, &plan, |scene| {
         let limit = scene.login1("InhibitDelayMaxUSec")?;
         ensure!(limit == "t 2700000000", "logind's limit is {limit}");
-        ensure!(scene.status()?["hold"]["limit"] == 2700.0, "the agent sees another limit");
-        ensure!(trouble(scene)?.is_empty(), "a good limit is called bad: {}", trouble(scene)?);
-        scene
-            .host
-            .link("/etc/systemd/logind.conf.d/zz-vmdrain-agent.conf", "/dev/null")?;
+        ensure!(
+            scene.status()?["hold"]["limit"] == 2700.0,
+            "the agent sees another limit"
+        );
+        ensure!(
+            trouble(scene)?.is_empty(),
+            "a good limit is called bad: {}",
+            trouble(scene)?
+        );
+        scene.host.link(
+            "/etc/systemd/logind.conf.d/zz-vmdrain-agent.conf",
+            "/dev/null",
+        )?;
         let since = scene.now();
         reload_logind(scene)?;
-        scene.wait("the agent notices the smaller limit", Duration::from_secs(70), || {
-            Ok(scene.status()?["hold"]["limit"] == 30.0)
-        })?;
+        scene.wait(
+            "the agent notices the smaller limit",
+            Duration::from_secs(70),
+            || Ok(scene.status()?["hold"]["limit"] == 30.0),
+        )?;
         let noticed = between(since, scene.now());
         let said = trouble(scene)?;
-        ensure!(said.contains("30 s"), "a limit of 30 s is no trouble: {said:?}");
+        ensure!(
+            said.contains("30 s"),
+            "a limit of 30 s is no trouble: {said:?}"
+        );
         ensure!(
             said.contains("unattended-upgrades-logind-maxdelay.conf"),
             "the file that sets the limit is not named: {said:?}"
         );
-        Ok(format!("a smaller limit noticed after {}", seconds(noticed)))
+        Ok(format!(
+            "a smaller limit noticed after {}",
+            seconds(noticed)
+        ))
     })
 }
 
@@ -165,38 +194,115 @@ fn spoofed(context: &Context) -> anyhow::Result<String> {
             &["PrepareForShutdown", "b", "true"][..],
             &["PrepareForShutdown"],
             &["PrepareForShutdown", "s", "true"],
-            &["PrepareForShutdownWithMetadata", "ba{sv}", "true", "1", "type", "s", "poweroff"],
+            &[
+                "PrepareForShutdownWithMetadata",
+                "ba{sv}",
+                "true",
+                "1",
+                "type",
+                "s",
+                "poweroff",
+            ],
         ] {
-            let mut all = vec!["setpriv", "--reuid=daemon", "--clear-groups", "busctl", "emit"];
+            let mut all = vec![
+                "setpriv",
+                "--reuid=daemon",
+                "--clear-groups",
+                "busctl",
+                "emit",
+            ];
             all.extend(["/org/freedesktop/login1", "org.freedesktop.login1.Manager"]);
             all.extend(words);
             scene.types_well(&all)?;
         }
         let pause = scene.now() + Duration::from_secs(2);
         scene.patience.until(pause)?;
-        ensure!(scene.cluster.asked().is_empty(), "a spoofed signal made the agent ask the cluster");
-        ensure!(scene.status()?["state"] == "idle", "a spoofed signal began a drain");
+        ensure!(
+            scene.cluster.asked().is_empty(),
+            "a spoofed signal made the agent ask the cluster"
+        );
+        ensure!(
+            scene.status()?["state"] == "idle",
+            "a spoofed signal began a drain"
+        );
         Ok("four signals ignored".into())
     })
 }
 
+/// Somebody else's delay lock, held until this file exists.
+fn other_lock(scene: &Scene, who: &str, why: &str, until: &str) -> anyhow::Result<()> {
+    scene.types(&[
+        "systemd-inhibit",
+        "--what=shutdown",
+        "--mode=delay",
+        &format!("--who={who}"),
+        &format!("--why={why}"),
+        "sh",
+        "-c",
+        &format!("until [ -e {until} ]; do sleep 0.05; done"),
+    ])?;
+    Ok(())
+}
+
+/// Each of those that act on VMs, or hold the host for them, is named with what it does.
+fn other_holders(context: &Context) -> anyhow::Result<String> {
+    const OTHERS: [(&str, &str); 3] = [
+        ("vm-shutdown-hook", "powers every guest off"),
+        ("d8-shutdown-inhibitor", "inhibit-node-shutdown"),
+        ("libvirt-qemu", "own libvirt"),
+    ];
+    play(context, &often(Plan::moving(3.0)), |scene| {
+        for (who, _) in OTHERS {
+            other_lock(scene, who, "stands for another one", "/run/others-let-go")?;
+        }
+        let since = scene.now();
+        scene.wait("all of them are named", Duration::from_secs(20), || {
+            let warnings = scene.status()?["warnings"].to_string();
+            Ok(OTHERS
+                .iter()
+                .all(|(who, what)| warnings.contains(who) && warnings.contains(what)))
+        })?;
+        let named = between(since, scene.now());
+        for (who, _) in OTHERS {
+            scene.must_have_said(who)?;
+        }
+        scene.types_well(&["touch", "/run/others-let-go"])?;
+        scene.wait(
+            "the warnings end with their locks",
+            Duration::from_secs(20),
+            || {
+                let warnings = scene.status()?["warnings"].to_string();
+                Ok(!OTHERS.iter().any(|(who, _)| warnings.contains(who)))
+            },
+        )?;
+        Ok(format!("named after {}", seconds(named)))
+    })
+}
+
+/// The agent looks at logind more often than each minute.
+fn often(plan: Plan) -> Plan {
+    plan.config("[timing.host]\nlimit_poll = \"2s\"\n")
+}
+
 /// kubelet's graceful node shutdown: its lock is seen and explained, and ours outlasts it.
 fn kubelet_lock(context: &Context) -> anyhow::Result<String> {
-    play(context, &Plan::moving(5.0), |scene| {
-        let _kubelet = scene.types(&[
-            "systemd-inhibit",
-            "--what=shutdown",
-            "--mode=delay",
-            "--who=kubelet",
-            "--why=Kubelet needs time to handle node shutdown",
-            "sh",
-            "-c",
-            "until [ -e /run/kubelet-lets-go ]; do sleep 0.05; done",
-        ])?;
+    let plan = Plan::moving(5.0);
+    // One of the versions waits as long as it usually takes.
+    let usual = context.root.debian == Debian::Thirteen;
+    let plan = if usual { plan } else { often(plan) };
+    play(context, &plan, |scene| {
+        other_lock(
+            scene,
+            "kubelet",
+            "Kubelet needs time to handle node shutdown",
+            "/run/kubelet-lets-go",
+        )?;
         let since = scene.now();
-        scene.wait("status warns about kubelet", Duration::from_secs(70), || {
-            Ok(scene.status()?["warnings"].to_string().contains("kubelet"))
-        })?;
+        scene.wait(
+            "status warns about kubelet",
+            Duration::from_secs(70),
+            || Ok(scene.status()?["warnings"].to_string().contains("kubelet")),
+        )?;
         let noticed = between(since, scene.now());
         let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
         scene.wait_evicting()?;
@@ -214,11 +320,21 @@ fn kubelet_lock(context: &Context) -> anyhow::Result<String> {
 fn bus_restart(context: &Context) -> anyhow::Result<String> {
     play(context, &Plan::moving(3.0), |scene| {
         let since = scene.types_well(&["systemctl", "restart", "dbus"])?.typed;
-        scene.wait("the agent is back on the bus", Duration::from_secs(20), || {
-            Ok(scene.status().is_ok_and(|status| status["hold"]["held"] == true))
-        })?;
+        scene.wait(
+            "the agent is back on the bus",
+            Duration::from_secs(20),
+            || {
+                Ok(scene
+                    .status()
+                    .is_ok_and(|status| status["hold"]["held"] == true))
+            },
+        )?;
         let back = between(since, scene.now());
-        ensure!(scene.host.seen().losses() == 0, "the lock was absent: {:?}", scene.host.seen().lock);
+        ensure!(
+            scene.host.seen().losses() == 0,
+            "the lock was absent: {:?}",
+            scene.host.seen().lock
+        );
         let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
         let down = scene.wait_down(Duration::from_secs(30))?;
         Ok(format!(
@@ -236,7 +352,8 @@ fn deaf_logind(context: &Context) -> anyhow::Result<String> {
 
 /// The same with dbus-broker.
 fn other_bus(context: &Context) -> anyhow::Result<String> {
-    let install = "dpkg --install /opt/debs/dbus-broker/*.deb && systemctl enable dbus-broker.service";
+    let install =
+        "dpkg --install /opt/debs/dbus-broker/*.deb && systemctl enable dbus-broker.service";
     let plan = Plan {
         before: Some(install.into()),
         ..Plan::moving(3.0)
@@ -248,15 +365,32 @@ fn deaf(context: &Context, plan: &Plan, bus: &str) -> anyhow::Result<String> {
     play(context, plan, |scene| {
         scene.wait_unit(&format!("{bus}.service"), "active")?;
         let since = scene.types_well(&["systemctl", "restart", bus])?.typed;
-        scene.wait("the agent says that logind is gone", Duration::from_secs(45), || {
-            Ok(scene.said("systemd-logind")?.iter().any(|line| line.contains("restart")))
-        })?;
+        scene.wait(
+            "the agent says that logind is gone",
+            Duration::from_secs(45),
+            || {
+                Ok(scene
+                    .said("systemd-logind")?
+                    .iter()
+                    .any(|line| line.contains("restart")))
+            },
+        )?;
         let said = between(since, scene.now());
-        ensure!(scene.host.seen().losses() == 0, "the lock was absent: {:?}", scene.host.seen().lock);
+        ensure!(
+            scene.host.seen().losses() == 0,
+            "the lock was absent: {:?}",
+            scene.host.seen().lock
+        );
         scene.types_well(&["systemctl", "restart", "systemd-logind"])?;
-        scene.wait("the hold is confirmed again", Duration::from_secs(40), || {
-            Ok(scene.status().is_ok_and(|status| status["hold"]["held"] == true))
-        })?;
+        scene.wait(
+            "the hold is confirmed again",
+            Duration::from_secs(40),
+            || {
+                Ok(scene
+                    .status()
+                    .is_ok_and(|status| status["hold"]["held"] == true))
+            },
+        )?;
         let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
         let down = scene.wait_down(Duration::from_secs(30))?;
         Ok(format!(
@@ -277,9 +411,15 @@ fn reload(context: &Context) -> anyhow::Result<String> {
         )?;
         scene.types_well(&["systemctl", "reload", "vmdrain-agent"])?;
         scene.wait("the new configuration", SOON, || {
-            Ok(scene.said("configuration read again")?.iter().any(|line| line.contains("drain.deadline")))
+            Ok(scene
+                .said("configuration read again")?
+                .iter()
+                .any(|line| line.contains("drain.deadline")))
         })?;
-        scene.host.write("/etc/vmdrain-agent/config.d/70-bad.toml", "[drain]\nno_such_key = 1\n")?;
+        scene.host.write(
+            "/etc/vmdrain-agent/config.d/70-bad.toml",
+            "[drain]\nno_such_key = 1\n",
+        )?;
         scene.types_well(&["systemctl", "reload", "vmdrain-agent"])?;
         scene.wait("the bad configuration is refused", SOON, || {
             Ok(!scene.said("the old one stays in force")?.is_empty())
@@ -294,7 +434,10 @@ fn reload(context: &Context) -> anyhow::Result<String> {
         ])?;
         scene.wait_unit("vmdrain-agent.service", "active")?;
         let result = scene.property("vmdrain-agent.service", "Result")?;
-        ensure!(result == "success", "after signals during the start the unit's result is {result}");
+        ensure!(
+            result == "success",
+            "after signals during the start the unit's result is {result}"
+        );
         let seen = scene.host.seen();
         ensure!(seen.losses() == 0, "the lock was absent: {:?}", seen.lock);
         Ok(format!("{} looks at the lock", seen.looks))
@@ -307,21 +450,34 @@ fn confined(context: &Context) -> anyhow::Result<String> {
         let mut found = Vec::new();
         for unit in ["vmdrain-agent.service", "vmdrain-hold.service"] {
             let path = format!("/usr/lib/systemd/system/{unit}");
-            let verified = scene.host.run(&["systemd-analyze", "verify", "--man=no", &path])?;
+            let verified = scene
+                .host
+                .run(&["systemd-analyze", "verify", "--man=no", &path])?;
             let ours: Vec<_> = verified
                 .err
                 .lines()
                 .filter(|line| line.contains("vmdrain") || line.contains("ignoring"))
                 .collect();
-            ensure!(ours.is_empty(), "systemd-analyze verify: {}", ours.join("\n"));
-            let text = scene.host.ask(&["systemd-analyze", "security", "--no-pager", unit])?;
-            let level = text.lines().find(|line| line.contains("Overall exposure level"));
+            ensure!(
+                ours.is_empty(),
+                "systemd-analyze verify: {}",
+                ours.join("\n")
+            );
+            let text = scene
+                .host
+                .ask(&["systemd-analyze", "security", "--no-pager", unit])?;
+            let level = text
+                .lines()
+                .find(|line| line.contains("Overall exposure level"));
             let level = level.context("systemd-analyze shows no exposure level")?;
             let number = level
                 .split_whitespace()
                 .find_map(|word| word.parse::<f64>().ok())
                 .with_context(|| format!("no number in {level:?}"))?;
-            ensure!(number <= 2.0, "{unit} has an exposure of {number}, more than 2.0");
+            ensure!(
+                number <= 2.0,
+                "{unit} has an exposure of {number}, more than 2.0"
+            );
             found.push(format!("{unit} {number}"));
         }
         Ok(found.join(", "))

@@ -60,7 +60,13 @@ const OURS: &str = "t 2700000000";
 
 /// dpkg as it is run by tools: no questions.
 fn dpkg(scene: &Scene, words: &[&str]) -> anyhow::Result<String> {
-    let mut all = vec!["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "dpkg", "--force-confold"];
+    let mut all = vec![
+        "env",
+        "DEBIAN_FRONTEND=noninteractive",
+        "LC_ALL=C",
+        "dpkg",
+        "--force-confold",
+    ];
     all.extend(words);
     let answer = scene.host.run(&all)?.good()?;
     Ok(format!("{}{}", answer.out, answer.err))
@@ -84,7 +90,10 @@ fn protects(scene: &Scene) -> anyhow::Result<()> {
 
 /// Nobody has drained.
 fn untouched(scene: &Scene) -> anyhow::Result<()> {
-    ensure!(scene.cluster.sight().cordons.is_empty(), "the node was cordoned");
+    ensure!(
+        scene.cluster.sight().cordons.is_empty(),
+        "the node was cordoned"
+    );
     ensure!(scene.cluster.evictions().is_empty(), "somebody has drained");
     Ok(())
 }
@@ -115,15 +124,24 @@ fn install(context: &Context) -> anyhow::Result<String> {
         untouched(scene)?;
         let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
         let down = scene.wait_down(Duration::from_secs(40))?;
-        Ok(format!("held {} after dpkg began; {}", seconds(held), in_order(scene, typed, &down)?))
+        Ok(format!(
+            "held {} after dpkg began; {}",
+            seconds(held),
+            in_order(scene, typed, &down)?
+        ))
     })
 }
 
 /// The RPM on a host that has rpm: the same protection, and gone again with it.
 fn rpm(context: &Context) -> anyhow::Result<String> {
     const FILE: &str = "/root/vmdrain-agent.rpm";
-    let package = context.packages.rpm.as_ref().context("no RPM was given (--rpm)")?;
-    let bytes = std::fs::read(package).with_context(|| format!("cannot read {}", package.display()))?;
+    let package = context
+        .packages
+        .rpm
+        .as_ref()
+        .context("no RPM was given (--rpm)")?;
+    let bytes =
+        std::fs::read(package).with_context(|| format!("cannot read {}", package.display()))?;
     let plan = Plan {
         before: Some("dpkg --install /opt/debs/rpm/*.deb >/dev/null".into()),
         ..plan()
@@ -135,13 +153,21 @@ fn rpm(context: &Context) -> anyhow::Result<String> {
         protects(scene)?;
         scene.types_well(&["rpm", "--upgrade", "--nodeps", "--force", FILE])?;
         let seen = scene.host.seen();
-        ensure!(seen.is_locked() && seen.losses() == 0, "the lock was absent: {:?}", seen.lock);
+        ensure!(
+            seen.is_locked() && seen.losses() == 0,
+            "the lock was absent: {:?}",
+            seen.lock
+        );
         untouched(scene)?;
         scene.types_well(&["rpm", "--erase", "vmdrain-agent"])?;
-        scene.wait("the lock is gone", SOON, || Ok(!scene.host.seen().is_locked()))?;
+        scene.wait("the lock is gone", SOON, || {
+            Ok(!scene.host.seen().is_locked())
+        })?;
         untouched(scene)?;
         scene.types_well(&["rpm", "--install", "--nodeps", FILE])?;
-        scene.wait("the agent holds the host again", SOON, || Ok(scene.host.seen().is_locked()))?;
+        scene.wait("the agent holds the host again", SOON, || {
+            Ok(scene.host.seen().is_locked())
+        })?;
         protects(scene)?;
         let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
         let down = scene.wait_down(Duration::from_secs(40))?;
@@ -158,22 +184,36 @@ fn change(scene: &Scene, package: &std::path::Path) -> anyhow::Result<()> {
     scene.wait_unit(UNITS[0], "active")?;
     ensure!(scene.agent_pid()? != old, "the old agent still runs");
     let seen = scene.host.seen();
-    ensure!(seen.is_locked() && seen.losses() == 0, "the lock was absent: {:?}", seen.lock);
+    ensure!(
+        seen.is_locked() && seen.losses() == 0,
+        "the lock was absent: {:?}",
+        seen.lock
+    );
     Ok(())
 }
 
 fn upgrade_idle(context: &Context) -> anyhow::Result<String> {
     play(context, &plan(), |scene| {
         // A conffile that somebody has changed stays as it is.
-        scene.host.write("/etc/vmdrain-agent/config.toml", "[drain]\ndeadline = \"17m\"\n")?;
-        for package in [&context.packages.newer, &context.packages.this, &context.packages.older] {
+        scene.host.write(
+            "/etc/vmdrain-agent/config.toml",
+            "[drain]\ndeadline = \"17m\"\n",
+        )?;
+        for package in [
+            &context.packages.newer,
+            &context.packages.this,
+            &context.packages.older,
+        ] {
             change(scene, package)?;
         }
         protects(scene)?;
         untouched(scene)?;
         let kept = scene.host.read("/etc/vmdrain-agent/config.toml")?;
         ensure!(kept.contains("17m"), "the changed conffile was overwritten");
-        Ok(format!("three versions, {} looks at the lock", scene.host.seen().looks))
+        Ok(format!(
+            "three versions, {} looks at the lock",
+            scene.host.seen().looks
+        ))
     })
 }
 
@@ -208,7 +248,9 @@ fn remains(scene: &Scene) -> anyhow::Result<Vec<String>> {
 fn remove(context: &Context) -> anyhow::Result<String> {
     play(context, &plan(), |scene| {
         dpkg(scene, &["--remove", "vmdrain-agent"])?;
-        scene.wait("the lock is gone", SOON, || Ok(!scene.host.seen().is_locked()))?;
+        scene.wait("the lock is gone", SOON, || {
+            Ok(!scene.host.seen().is_locked())
+        })?;
         untouched(scene)?;
         for unit in UNITS {
             let state = scene.host.run(&["systemctl", "is-active", unit])?;
@@ -217,21 +259,33 @@ fn remove(context: &Context) -> anyhow::Result<String> {
         scene.wait("logind's own limit is back", SOON, || {
             Ok(scene.login1("InhibitDelayMaxUSec")? == "t 5000000")
         })?;
-        let failed = scene.host.ask(&["systemctl", "--failed", "--no-legend", "--plain"])?;
-        ensure!(!failed.contains("vmdrain"), "the removed units count as failed: {failed}");
+        let failed = scene
+            .host
+            .ask(&["systemctl", "--failed", "--no-legend", "--plain"])?;
+        ensure!(
+            !failed.contains("vmdrain"),
+            "the removed units count as failed: {failed}"
+        );
         dpkg(scene, &["--purge", "vmdrain-agent"])?;
         // The test's own configuration and the user, which no package removes.
         let left: Vec<_> = remains(scene)?
             .into_iter()
             .filter(|path| !path.starts_with("/etc/vmdrain-agent"))
             .collect();
-        ensure!(left.is_empty(), "after the purge there are still: {}", left.join(" "));
+        ensure!(
+            left.is_empty(),
+            "after the purge there are still: {}",
+            left.join(" ")
+        );
         put(&scene.host, &context.packages.this)?;
         dpkg(scene, &["--install", PLACE])?;
         protects(scene)?;
         let typed = scene.types_well(&["systemctl", "reboot"])?.typed;
         let down = scene.wait_down(Duration::from_secs(40))?;
-        Ok(format!("purged and back; down {}", seconds(between(typed, down.at))))
+        Ok(format!(
+            "purged and back; down {}",
+            seconds(between(typed, down.at))
+        ))
     })
 }
 
@@ -241,11 +295,18 @@ fn remove_in_mid_drain(context: &Context) -> anyhow::Result<String> {
         let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
         scene.wait_evicting()?;
         let refused = scene.host.run(&["dpkg", "--remove", "vmdrain-agent"])?;
-        ensure!(!refused.status.success(), "the package was removed while logind waited for the VMs");
+        ensure!(
+            !refused.status.success(),
+            "the package was removed while logind waited for the VMs"
+        );
         let said = format!("{}{}", refused.out, refused.err);
         ensure!(said.contains("not removed"), "it does not say why: {said}");
         let seen = scene.host.seen();
-        ensure!(seen.is_locked() && seen.losses() == 0, "the lock was absent: {:?}", seen.lock);
+        ensure!(
+            seen.is_locked() && seen.losses() == 0,
+            "the lock was absent: {:?}",
+            seen.lock
+        );
         let down = scene.wait_down(Duration::from_secs(50))?;
         in_order(scene, typed, &down).context("after the refused removal")
     })

@@ -57,7 +57,14 @@ fn become_own_user(scene: &Scene) -> anyhow::Result<()> {
         scene.types_well(&["install", "-D", "-m", "644", &from, &to])?;
     }
     let rules = format!("{EXAMPLES}/50-vmdrain-agent.rules");
-    scene.types_well(&["install", "-D", "-m", "644", &rules, "/etc/polkit-1/rules.d/50-vmdrain-agent.rules"])?;
+    scene.types_well(&[
+        "install",
+        "-D",
+        "-m",
+        "644",
+        &rules,
+        "/etc/polkit-1/rules.d/50-vmdrain-agent.rules",
+    ])?;
     // Credentials that this user may read; the kubelet's own are root's.
     scene.types_well(&[
         "sh",
@@ -78,12 +85,25 @@ fn own_user(context: &Context) -> anyhow::Result<String> {
         scene.wait_held()?;
         let pid = scene.agent_pid()?;
         let status = std::fs::read_to_string(scene.host.live(&format!("/proc/{pid}/status")))?;
-        let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
-        ensure!(!uid.split_whitespace().any(|id| id == "0"), "the agent runs as uid {uid}");
+        let uid = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Uid:"))
+            .unwrap_or_default();
+        ensure!(
+            !uid.split_whitespace().any(|id| id == "0"),
+            "the agent runs as uid {uid}"
+        );
         scene.wait("our name on the bus", SOON, || {
-            Ok(scene.status().is_ok_and(|status| status["hold"]["held"] == true))
+            Ok(scene
+                .status()
+                .is_ok_and(|status| status["hold"]["held"] == true))
         })?;
-        let text = scene.host.ask(&["systemd-analyze", "security", "--no-pager", "vmdrain-agent.service"])?;
+        let text = scene.host.ask(&[
+            "systemd-analyze",
+            "security",
+            "--no-pager",
+            "vmdrain-agent.service",
+        ])?;
         let level: f64 = text
             .lines()
             .filter(|line| line.contains("Overall exposure level"))
@@ -93,7 +113,10 @@ fn own_user(context: &Context) -> anyhow::Result<String> {
         ensure!(level <= 1.5, "an exposure of {level}, more than 1.5");
         let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
         let down = scene.wait_down(Duration::from_secs(30))?;
-        Ok(format!("exposure {level}; {}", in_order(scene, typed, &down)?))
+        Ok(format!(
+            "exposure {level}; {}",
+            in_order(scene, typed, &down)?
+        ))
     })
 }
 
@@ -102,10 +125,19 @@ fn own_user_without_polkit(context: &Context) -> anyhow::Result<String> {
     play(context, &masked(Plan::moving(3.0)), |scene| {
         become_own_user(scene)?;
         scene.types_well(&["systemctl", "stop", "vmdrain-agent"])?;
-        let since = scene.types_well(&["systemctl", "start", "--no-block", "vmdrain-agent"])?.typed;
-        scene.wait("the agent says that it has no lock", Duration::from_secs(50), || {
-            Ok(scene.said("hold")?.iter().any(|line| line.contains("polkit") || line.contains("denied")))
-        })?;
+        let since = scene
+            .types_well(&["systemctl", "start", "--no-block", "vmdrain-agent"])?
+            .typed;
+        scene.wait(
+            "the agent says that it has no lock",
+            Duration::from_secs(50),
+            || {
+                Ok(scene
+                    .said("hold")?
+                    .iter()
+                    .any(|line| line.contains("polkit") || line.contains("denied")))
+            },
+        )?;
         let said = super::between(since, scene.now());
         ensure!(!scene.host.seen().is_locked(), "there is a lock after all");
         Ok(format!("said after {}", seconds(said)))

@@ -45,22 +45,37 @@ fn called_off(context: &Context) -> anyhow::Result<String> {
     play(context, &plan, |scene| {
         let typed = scene.types_well(&["shutdown", "-r", "+15"])?.typed;
         let cordoned = between(typed, scene.wait_cordoned()?);
-        ensure!(cordoned <= SEEN, "cordoned only {} after the command", seconds(cordoned));
+        ensure!(
+            cordoned <= SEEN,
+            "cordoned only {} after the command",
+            seconds(cordoned)
+        );
         scene.wait_evicting()?;
         let typed = scene.types_well(&["shutdown", "-c"])?.typed;
         let free = between(typed, scene.wait_uncordoned(SOON)?);
         no_marks(scene)?;
-        ensure!(scene.host.seen().losses() == 0, "the lock was absent: {:?}", scene.host.seen().lock);
+        ensure!(
+            scene.host.seen().losses() == 0,
+            "the lock was absent: {:?}",
+            scene.host.seen().lock
+        );
         // Whatever came of it: an ordinary shutdown afterwards is an ordinary shutdown.
         scene.wait("the drain has ended", Duration::from_secs(20), || {
-            let state = scene.status()?["state"].as_str().unwrap_or_default().to_owned();
+            let state = scene.status()?["state"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
             Ok(matches!(state.as_str(), "idle" | "cancelled"))
         })?;
         scene.types_well(&["systemctl", "poweroff"])?;
         scene.wait_cordoned()?;
         let down = scene.wait_down(Duration::from_secs(40))?;
         let tail = scene.went_empty(&down, TAIL)?;
-        Ok(format!("cordoned {}, given back {}; {tail}", seconds(cordoned), seconds(free)))
+        Ok(format!(
+            "cordoned {}, given back {}; {tail}",
+            seconds(cordoned),
+            seconds(free)
+        ))
     })
 }
 
@@ -82,7 +97,11 @@ fn only_cordons(context: &Context) -> anyhow::Result<String> {
         ensure!(scene.cluster.evictions().is_empty(), "a drain has begun");
         let typed = scene.types_well(&["shutdown", "-c"])?.typed;
         let free = between(typed, scene.wait_uncordoned(SOON)?);
-        Ok(format!("cordoned {}, given back {}", seconds(cordoned), seconds(free)))
+        Ok(format!(
+            "cordoned {}, given back {}",
+            seconds(cordoned),
+            seconds(free)
+        ))
     })
 }
 
@@ -112,7 +131,11 @@ fn comes_twice(context: &Context) -> anyhow::Result<String> {
         let tail = scene.went_empty(&down, TAIL)?;
         scene.nothing_twice()?;
         let sight = scene.cluster.sight();
-        ensure!(sight.uncordons() == 0, "the node was given back in between: {:?}", sight.cordons);
+        ensure!(
+            sight.uncordons() == 0,
+            "the node was given back in between: {:?}",
+            sight.cordons
+        );
         Ok(format!("{tail}, down {}", seconds(between(typed, down.at))))
     })
 }

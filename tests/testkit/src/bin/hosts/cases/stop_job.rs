@@ -119,7 +119,9 @@ fn dead_daemon(context: &Context) -> anyhow::Result<String> {
 /// gets its SIGTERM.
 pub(super) fn container(scene: &Scene, id: &str) -> anyhow::Result<String> {
     let unit = format!("cri-containerd-{id}.scope");
-    let inside = format!("trap 'cat /proc/uptime >/var/log/ended-{id}; exit 0' TERM; while :; do sleep 0.05; done");
+    let inside = format!(
+        "trap 'cat /proc/uptime >/var/log/ended-{id}; exit 0' TERM; while :; do sleep 0.05; done"
+    );
     // What runs in the scope is this command itself, moved there: it goes on when its caller is gone.
     scene.types(&[
         "systemd-run",
@@ -149,13 +151,20 @@ fn ended(scene: &Scene, id: &str, offset: f64) -> anyhow::Result<f64> {
 fn containers(context: &Context, protected: bool) -> anyhow::Result<String> {
     const DROP_IN: &str = "/etc/systemd/system/cri-containerd-.scope.d/50-vmdrain-agent.conf";
     let plan = Plan::moving(4.0);
-    let plan = if protected { plan } else { plan.file(DROP_IN, "") };
+    let plan = if protected {
+        plan
+    } else {
+        plan.file(DROP_IN, "")
+    };
     play(context, &plan, |scene| {
         scene.wait_unit("vmdrain-hold.service", "active")?;
         container(scene, "0a")?;
         // The slice has the default dependencies that pull its containers down with it.
         let conflicts = scene.property("kubepods-pod0a.slice", "Conflicts")?;
-        ensure!(conflicts.contains("shutdown.target"), "the slice stands outside a shutdown: {conflicts:?}");
+        ensure!(
+            conflicts.contains("shutdown.target"),
+            "the slice stands outside a shutdown: {conflicts:?}"
+        );
         let offset = uptime_offset(scene)?;
         let typed = go_down(scene)?;
         scene.wait_down(Duration::from_secs(50))?;
@@ -163,9 +172,15 @@ fn containers(context: &Context, protected: bool) -> anyhow::Result<String> {
         let after = ended - wall(scene, typed);
         if protected {
             let empty = empty_at(scene)?;
-            ensure!(ended >= empty, "the container got SIGTERM before the last VM had left, {after:.2} s after the command");
+            ensure!(
+                ended >= empty,
+                "the container got SIGTERM before the last VM had left, {after:.2} s after the command"
+            );
         } else {
-            ensure!(after < 2.0, "without the drop-in the container lived for {after:.2} s: this case proves nothing");
+            ensure!(
+                after < 2.0,
+                "without the drop-in the container lived for {after:.2} s: this case proves nothing"
+            );
         }
         Ok(format!("SIGTERM {after:.2} s after the command"))
     })
@@ -183,8 +198,15 @@ fn mixed(context: &Context) -> anyhow::Result<String> {
         scene.wait_down(Duration::from_secs(50))?;
         let (old, new) = (ended(scene, "0a", offset)?, ended(scene, "0b", offset)?);
         let empty = empty_at(scene)?;
-        ensure!(old >= empty && new >= empty, "a container got SIGTERM before the last VM had left");
-        ensure!((old - new).abs() < 0.5, "they ended {:.2} s apart", (old - new).abs());
+        ensure!(
+            old >= empty && new >= empty,
+            "a container got SIGTERM before the last VM had left"
+        );
+        ensure!(
+            (old - new).abs() < 0.5,
+            "they ended {:.2} s apart",
+            (old - new).abs()
+        );
         Ok(format!(
             "SIGTERM {:.2} and {:.2} s after the command",
             old - wall(scene, typed),
@@ -203,13 +225,20 @@ fn go_down(scene: &Scene) -> anyhow::Result<Duration> {
 fn empty_at(scene: &Scene) -> anyhow::Result<f64> {
     let sight = scene.cluster.sight();
     let empty = sight.empty_at.filter(|_| sight.guests == 0);
-    Ok(wall(scene, empty.context("the host went down with VMs on it")?))
+    Ok(wall(
+        scene,
+        empty.context("the host went down with VMs on it")?,
+    ))
 }
 
 /// What has to be added to the host's uptime to have Unix time.
 fn uptime_offset(scene: &Scene) -> anyhow::Result<f64> {
     let uptime = std::fs::read_to_string("/proc/uptime")?;
-    let uptime: f64 = uptime.split_whitespace().next().unwrap_or_default().parse()?;
+    let uptime: f64 = uptime
+        .split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .parse()?;
     Ok(wall(scene, scene.now()) - uptime)
 }
 
@@ -222,9 +251,16 @@ fn stopped_by_hand(context: &Context) -> anyhow::Result<String> {
         scene.types_well(&["systemctl", "restart", "vmdrain-hold"])?;
         let failed = scene.property("vmdrain-hold.service", "Result")?;
         ensure!(failed == "success", "the stop job's result is {failed}");
-        ensure!(scene.cluster.sight().cordons.is_empty(), "the node was cordoned");
+        ensure!(
+            scene.cluster.sight().cordons.is_empty(),
+            "the node was cordoned"
+        );
         ensure!(scene.cluster.evictions().is_empty(), "somebody has drained");
-        ensure!(stop.took < Duration::from_secs(3), "the stop took {}", seconds(stop.took));
+        ensure!(
+            stop.took < Duration::from_secs(3),
+            "the stop took {}",
+            seconds(stop.took)
+        );
         Ok(format!("stopped in {}", seconds(stop.took)))
     })
 }

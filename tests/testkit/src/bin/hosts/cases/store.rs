@@ -36,8 +36,16 @@ pub(super) const CASES: &[Case] = &[
 /// The lock was there at every look. Answers how sharp the looks were.
 fn never_absent(scene: &Scene) -> anyhow::Result<String> {
     let seen = scene.host.seen();
-    ensure!(seen.is_locked() && seen.losses() == 0, "the lock was absent: {:?}", seen.lock);
-    Ok(format!("{} looks, at most {} ms apart", seen.looks, seen.blur.as_millis()))
+    ensure!(
+        seen.is_locked() && seen.losses() == 0,
+        "the lock was absent: {:?}",
+        seen.lock
+    );
+    Ok(format!(
+        "{} looks, at most {} ms apart",
+        seen.looks,
+        seen.blur.as_millis()
+    ))
 }
 
 /// Waits until another process than `old` is the agent, and is ready.
@@ -70,8 +78,14 @@ fn restart(context: &Context) -> anyhow::Result<String> {
         inherited(scene)?;
         scene.types_well(&["systemctl", "daemon-reexec"])?;
         let idle = never_absent(scene)?;
-        ensure!(scene.cluster.sight().cordons.is_empty(), "a restart has cordoned the node");
-        ensure!(scene.cluster.evictions().is_empty(), "a restart has drained");
+        ensure!(
+            scene.cluster.sight().cordons.is_empty(),
+            "a restart has cordoned the node"
+        );
+        ensure!(
+            scene.cluster.evictions().is_empty(),
+            "a restart has drained"
+        );
         let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
         scene.wait_evicting()?;
         let old = scene.agent_pid()?;
@@ -92,7 +106,10 @@ fn killed(context: &Context) -> anyhow::Result<String> {
             Ok(scene.login1("DelayInhibited")?.contains("shutdown"))
         })?;
         let stored = scene.property("vmdrain-agent.service", "NFileDescriptorStore")?;
-        ensure!(stored == "1", "the store holds {stored} descriptors after a restart of logind");
+        ensure!(
+            stored == "1",
+            "the store holds {stored} descriptors after a restart of logind"
+        );
         let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
         scene.wait_evicting()?;
         let old = scene.agent_pid()?;
@@ -115,11 +132,17 @@ fn stopped(context: &Context) -> anyhow::Result<String> {
     play(context, &plan, |scene| {
         scene.types_well(&["systemctl", "poweroff"])?;
         scene.wait_evicting()?;
-        let stopped = scene.types_well(&["systemctl", "stop", "--no-block", "vmdrain-agent"])?.typed;
+        let stopped = scene
+            .types_well(&["systemctl", "stop", "--no-block", "vmdrain-agent"])?
+            .typed;
         let down = scene.wait_down(Duration::from_secs(30))?;
         let unlocked = down.seen.unlocked_at().unwrap_or(down.units_done);
         let held = between(stopped, unlocked);
-        ensure!(held < Duration::from_secs(2), "the lock stayed for {}", seconds(held));
+        ensure!(
+            held < Duration::from_secs(2),
+            "the lock stayed for {}",
+            seconds(held)
+        );
         Ok(format!(
             "lock gone after {}, down after {}",
             seconds(held),

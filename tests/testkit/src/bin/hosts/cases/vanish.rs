@@ -88,7 +88,9 @@ fn forgotten(context: &Context) -> anyhow::Result<String> {
     play(context, &plan, |scene| {
         scene.types_well(&["systemctl", "poweroff"])?;
         scene.wait_evicting()?;
-        let typed = scene.types_well(&["systemctl", "restart", "systemd-logind"])?.typed;
+        let typed = scene
+            .types_well(&["systemctl", "restart", "systemd-logind"])?
+            .typed;
         let noticed = between(typed, scene.wait_uncordoned(NOTICED)?);
         goes_again(scene, noticed)
     })
@@ -102,7 +104,11 @@ fn goes_again(scene: &mut Scene, noticed: Duration) -> anyhow::Result<String> {
         let state = status["state"].as_str().unwrap_or_default();
         Ok(matches!(state, "idle" | "cancelled") && status["hold"]["held"] == true)
     })?;
-    ensure!(scene.host.seen().losses() == 0, "the lock was absent: {:?}", scene.host.seen().lock);
+    ensure!(
+        scene.host.seen().losses() == 0,
+        "the lock was absent: {:?}",
+        scene.host.seen().lock
+    );
     let again = scene.types_well(&["systemctl", "poweroff"])?.typed;
     scene.wait_cordoned()?;
     let down = scene.wait_down(Duration::from_secs(40))?;

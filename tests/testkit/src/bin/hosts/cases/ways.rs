@@ -11,18 +11,30 @@ use crate::suite::{ALL, Case, Context, NEWER, OLDER};
 
 pub(super) const CASES: &[Case] = &[
     way("reboot", ALL, |c| delayed(c, &["reboot"], "reboot")),
-    way("shutdown_now", ALL, |c| delayed(c, &["shutdown", "-h", "now"], "poweroff")),
-    way("shutdown_plus_0", ALL, |c| delayed(c, &["shutdown", "-r", "+0"], "reboot")),
+    way("shutdown_now", ALL, |c| {
+        delayed(c, &["shutdown", "-h", "now"], "poweroff")
+    }),
+    way("shutdown_plus_0", ALL, |c| {
+        delayed(c, &["shutdown", "-r", "+0"], "reboot")
+    }),
     way("poweroff_ignoring_inhibitors", ALL, |c| {
         delayed(c, &["systemctl", "poweroff", "-i"], "poweroff")
     }),
     way("poweroff_checking_inhibitors", ALL, |c| {
-        delayed(c, &["systemctl", "poweroff", "--check-inhibitors=yes"], "poweroff")
+        delayed(
+            c,
+            &["systemctl", "poweroff", "--check-inhibitors=yes"],
+            "poweroff",
+        )
     }),
     way("halt", ALL, |c| delayed(c, &["systemctl", "halt"], "halt")),
     way("dbus_reboot", ALL, dbus_reboot),
     way("init_0", OLDER, |c| delayed(c, &["init", "0"], "poweroff")),
-    way("varlink_reboot", &[crate::suite::Debian::Sid], varlink_reboot),
+    way(
+        "varlink_reboot",
+        &[crate::suite::Debian::Sid],
+        varlink_reboot,
+    ),
     Case {
         number: "4",
         name: "a_target_started_past_logind",
@@ -144,7 +156,10 @@ fn by_stop_job(scene: &mut Scene, typed: Duration) -> anyhow::Result<String> {
     let down = scene.wait_down(Duration::from_secs(50))?;
     let measured = scene.went_empty(&down, TAIL)?;
     let sight = scene.cluster.sight();
-    ensure!(sight.uncordons() == 0, "the node was given back while the host went down");
+    ensure!(
+        sight.uncordons() == 0,
+        "the node was given back while the host went down"
+    );
     scene.nothing_twice()?;
     // Services that need the cluster, the bus and the kubelet stop only after the last VM has left.
     let clock = super::wall(scene, sight.empty_at.unwrap_or_default());
@@ -158,7 +173,10 @@ fn by_stop_job(scene: &mut Scene, typed: Duration) -> anyhow::Result<String> {
                 clock - stopped
             );
         } else {
-            ensure!(service == "dbus", "the journal does not tell when {service} was stopped");
+            ensure!(
+                service == "dbus",
+                "the journal does not tell when {service} was stopped"
+            );
         }
     }
     Ok(format!(
@@ -170,7 +188,10 @@ fn by_stop_job(scene: &mut Scene, typed: Duration) -> anyhow::Result<String> {
 
 /// The last `Stopping …` of a unit's journal, in Unix time.
 fn stopped_at(journal: &str) -> Option<f64> {
-    let line = journal.lines().filter(|line| line.contains("Stopping ")).next_back()?;
+    let line = journal
+        .lines()
+        .filter(|line| line.contains("Stopping "))
+        .next_back()?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -212,7 +233,11 @@ fn forced_once(context: &Context) -> anyhow::Result<String> {
         let typed = scene.types(&["systemctl", "poweroff", "--force"])?.typed;
         let down = scene.wait_down(Duration::from_secs(20))?;
         let took = between(typed, down.at);
-        ensure!(took < Duration::from_secs(4), "a forced power-off took {}", seconds(took));
+        ensure!(
+            took < Duration::from_secs(4),
+            "a forced power-off took {}",
+            seconds(took)
+        );
         ensure!(scene.cluster.evictions().is_empty(), "somebody has drained");
         Ok(format!("down {}", seconds(took)))
     })
