@@ -1,7 +1,6 @@
 //! A real host: a Debian system booted by systemd-nspawn from an overlay, in a cgroup of its own.
 
 use std::fs;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +17,7 @@ use crate::scratch::tool;
 /// nspawn ends with this code when the system inside wants to be started again.
 const REBOOT: i32 = 133;
 /// A command inside takes at most this long.
-const COMMAND: Duration = Duration::from_secs(30);
+pub(crate) const COMMAND: Duration = Duration::from_secs(30);
 /// From the start of nspawn to PID 1.
 const BOOT: Duration = Duration::from_secs(20);
 /// Enters every cgroup that is named before `--`, then becomes what comes after it.
@@ -31,15 +30,12 @@ pub(crate) struct Disk {
     /// Read-only layers, the uppermost first.
     pub(crate) layers: Vec<PathBuf>,
 }
-/// Runs one of the host's programs without the host; newer ones need a `/proc`.
-const OFFLINE: &str = r#"mount -t proc proc "$1/proc" && exec chroot "$@""#;
-
 /// A host, running or not. Dropping it ends and removes it.
 #[derive(Debug)]
 pub(crate) struct Host {
-    patience: Patience,
+    pub(crate) patience: Patience,
     dir: PathBuf,
-    root: PathBuf,
+    pub(crate) root: PathBuf,
     name: String,
     machine: String,
     cgroups: Cgroups,
@@ -129,48 +125,6 @@ impl Host {
         // Only what belongs to the installation: no journal of that boot.
         let _ = fs::remove_dir_all(upper.join("var/log/journal"));
         fs::rename(&upper, place).with_context(|| format!("cannot keep {}", place.display()))
-    }
-
-    fn at(&self, path: &str) -> PathBuf {
-        self.root.join(path.trim_start_matches('/'))
-    }
-
-    /// Writes a file on its disk, with its folders; mode 0644.
-    pub(crate) fn write(&self, path: &str, content: &str) -> anyhow::Result<()> {
-        self.write_mode(path, content.as_bytes(), 0o644)
-    }
-
-    /// Writes a file on its disk with a mode.
-    pub(crate) fn write_mode(&self, path: &str, content: &[u8], mode: u32) -> anyhow::Result<()> {
-        use std::io::Write as _;
-        let place = self.at(path);
-        fs::create_dir_all(place.parent().unwrap_or(&self.root))?;
-        // Not into a file that a lower layer or a unit may share: a new one, moved into place.
-        let beside = place.with_extension("new-file");
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(mode)
-            .open(&beside)
-            .with_context(|| format!("cannot write {path} on the host"))?;
-        file.write_all(content)?;
-        fs::rename(&beside, &place)?;
-        Ok(())
-    }
-
-    /// A symlink on its disk.
-    pub(crate) fn link(&self, path: &str, target: &str) -> anyhow::Result<()> {
-        let place = self.at(path);
-        fs::create_dir_all(place.parent().unwrap_or(&self.root))?;
-        // Replaces what is there.
-        let _ = fs::remove_file(&place);
-        std::os::unix::fs::symlink(target, &place).with_context(|| format!("cannot link {path}"))
-    }
-
-    /// Reads a file on its disk, running or not.
-    pub(crate) fn read(&self, path: &str) -> anyhow::Result<String> {
-        fs::read_to_string(self.at(path)).with_context(|| format!("cannot read {path} on the host"))
     }
 
     /// A path of the running system as it is seen from outside, in its own mounts (`/run` and `/proc` too).
@@ -329,30 +283,6 @@ impl Host {
         let alive = self.cgroups.members();
         anyhow::ensure!(alive.is_empty(), "processes outlived the host: {alive:?}");
         Ok(())
-    }
-
-    /// Runs one of its programs on its disk, without the system running: as an installer does.
-    pub(crate) fn offline(&self, words: &[&str]) -> anyhow::Result<Answer> {
-        let mut command = Command::new("unshare");
-        command
-            .args(["--mount", "sh", "-c", OFFLINE, "offline"])
-            .arg(&self.root)
-            .args(words)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .env("LC_ALL", "C");
-        self.patience.run(&mut command, COMMAND)?.good()
-    }
-
-    /// Its journal, running or not: text lines with Unix times, of one unit or of all.
-    pub(crate) fn journal(&self, filter: &[&str]) -> anyhow::Result<String> {
-        let mut words = vec![
-            "journalctl",
-            "--directory=/var/log/journal",
-            "--no-pager",
-            "--output=short-unix",
-        ];
-        words.extend(filter);
-        Ok(self.offline(&words)?.out)
     }
 
     /// Pulls the plug.

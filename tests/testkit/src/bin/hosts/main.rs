@@ -7,8 +7,8 @@
 //! |---|---|
 //! | `suite.rs` | which cases run where, and how |
 //! | `cases/` | the cases |
-//! | `scene.rs` | what a case begins with: a host, its cluster |
-//! | `host.rs` | how a host boots, is asked, goes down |
+//! | `plan.rs`, `scene.rs` | what a case begins with: a host, its cluster |
+//! | `host.rs`, `disk.rs` | how a host boots, is asked, goes down; what is on its disk |
 //! | `cluster.rs` | the simulated cluster of a host, and what was seen of it |
 //! | `sampler.rs` | what is seen of a host from outside, every few milliseconds |
 //! | `install.rs` | what an installed agent adds to a root tree |
@@ -18,9 +18,11 @@
 mod cases;
 mod cgroups;
 mod cluster;
+mod disk;
 mod host;
 mod install;
 mod patience;
+mod plan;
 mod report;
 mod sampler;
 mod scene;

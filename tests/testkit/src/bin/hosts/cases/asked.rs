@@ -6,7 +6,8 @@ use anyhow::ensure;
 
 use super::delay::TAIL;
 use super::{between, seconds};
-use crate::scene::{Plan, SOON, play};
+use crate::plan::Plan;
+use crate::scene::{SOON, play};
 use crate::suite::{ALL, Case, Context, NEWER};
 
 pub(super) const CASES: &[Case] = &[

@@ -6,7 +6,8 @@ use anyhow::ensure;
 
 use super::delay::TAIL;
 use super::{between, seconds};
-use crate::scene::{Plan, Scene, play};
+use crate::plan::Plan;
+use crate::scene::{Scene, play};
 use crate::suite::{ALL, Case, Context, Debian};
 
 pub(super) const CASES: &[Case] = &[
@@ -54,7 +55,7 @@ const QUIET: Duration = Duration::from_secs(3);
 
 fn quick() -> Plan {
     Plan {
-        story: crate::scene::vms("migration_time = \"400ms\""),
+        story: crate::plan::vms("migration_time = \"400ms\""),
         ..Plan::moving(0.0)
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::ensure;
 
 use super::{between, seconds};
-use crate::scene::{Plan, SOON, Scene, play};
+use crate::plan::Plan;
+use crate::scene::{SOON, Scene, play};
 use crate::suite::{ALL, Case, Context, Figures};
 
 pub(super) const CASES: &[Case] = &[

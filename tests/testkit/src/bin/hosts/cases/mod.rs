@@ -9,18 +9,20 @@
 //! | `stop_job.rs` | what happens when logind is passed by |
 //! | `asked.rs` | drains that people ask for, and what logind is asked afterwards |
 //! | `boots.rs` | down and up again |
-//! | `idle.rs`, `rights.rs` | a host that stays up: limits, bus, spoofed signals, privileges |
+//! | `limits.rs`, `others.rs`, `units.rs`, `rights.rs` | a host that stays up: limits, spoofed signals, locks and buses of others, privileges |
 //! | `packages.rs` | installing, upgrading, removing |
 
 mod asked;
 mod boots;
 mod delay;
-mod idle;
+mod limits;
+mod others;
 mod packages;
 mod rights;
 mod schedule;
 mod stop_job;
 mod store;
+mod units;
 mod vanish;
 mod ways;
 
@@ -39,7 +41,9 @@ pub(crate) fn all() -> Vec<Case> {
         stop_job::CASES,
         asked::CASES,
         boots::CASES,
-        idle::CASES,
+        limits::CASES,
+        others::CASES,
+        units::CASES,
         rights::CASES,
         packages::CASES,
     ]
@@ -66,4 +70,9 @@ fn wall(scene: &crate::scene::Scene, moment: Duration) -> f64 {
 /// From one moment to a later one.
 fn between(from: Duration, to: Duration) -> Duration {
     to.saturating_sub(from)
+}
+
+/// The agent looks at logind more often than each minute.
+fn often(plan: crate::plan::Plan) -> crate::plan::Plan {
+    plan.config("[timing.host]\nlimit_poll = \"2s\"\n")
 }

@@ -7,7 +7,8 @@ use anyhow::{Context as _, ensure};
 use super::delay::in_order;
 use super::{between, seconds};
 use crate::install::{PLACE, put};
-use crate::scene::{Plan, SOON, Scene, play, play_bare};
+use crate::plan::Plan;
+use crate::scene::{SOON, Scene, play, play_bare};
 use crate::suite::{ALL, Case, Context, Debian};
 
 pub(super) const CASES: &[Case] = &[

@@ -6,7 +6,8 @@ use anyhow::ensure;
 
 use super::delay::TAIL;
 use super::{between, seconds};
-use crate::scene::{Plan, SOON, Scene, play};
+use crate::plan::Plan;
+use crate::scene::{SOON, Scene, play};
 use crate::suite::{ALL, Case, Context};
 
 pub(super) const CASES: &[Case] = &[
@@ -39,7 +40,7 @@ const SEEN: Duration = Duration::from_millis(1000);
 /// The drain begins when the shutdown is scheduled; `shutdown -c` takes all of it back.
 fn called_off(context: &Context) -> anyhow::Result<String> {
     let plan = Plan {
-        story: crate::scene::vms("count = 4\nmigration_time = \"3s\""),
+        story: crate::plan::vms("count = 4\nmigration_time = \"3s\""),
         ..Plan::moving(0.0)
     };
     play(context, &plan, |scene| {

@@ -6,7 +6,8 @@ use anyhow::{Context as _, ensure};
 
 use super::delay::TAIL;
 use super::{between, seconds, wall};
-use crate::scene::{Plan, Scene, play};
+use crate::plan::Plan;
+use crate::scene::{Scene, play};
 use crate::suite::{ALL, Case, Context};
 
 pub(super) const CASES: &[Case] = &[

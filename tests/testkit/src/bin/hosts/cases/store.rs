@@ -6,7 +6,8 @@ use anyhow::ensure;
 
 use super::delay::in_order;
 use super::{between, seconds};
-use crate::scene::{Plan, Scene, play};
+use crate::plan::Plan;
+use crate::scene::{Scene, play};
 use crate::suite::{ALL, Case, Context};
 
 pub(super) const CASES: &[Case] = &[

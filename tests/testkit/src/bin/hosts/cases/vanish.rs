@@ -6,7 +6,8 @@ use anyhow::ensure;
 
 use super::delay::in_order;
 use super::{between, seconds};
-use crate::scene::{Plan, Scene, play};
+use crate::plan::Plan;
+use crate::scene::{Scene, play};
 use crate::suite::{ALL, Case, Context, Debian, NEWER};
 
 pub(super) const CASES: &[Case] = &[
@@ -64,7 +65,7 @@ fn cancel_in_vain(context: &Context) -> anyhow::Result<String> {
 /// The shutdown is gone: the node is given back, and the next shutdown finds everything as it was.
 fn cancelled(context: &Context) -> anyhow::Result<String> {
     let plan = Plan {
-        story: crate::scene::vms("count = 4\nmigration_time = \"3s\""),
+        story: crate::plan::vms("count = 4\nmigration_time = \"3s\""),
         ..Plan::moving(0.0)
     };
     play(context, &plan, |scene| {
@@ -82,7 +83,7 @@ fn cancelled(context: &Context) -> anyhow::Result<String> {
 /// A restart of logind in the middle of the delay of an immediate shutdown: it is forgotten and nobody is told.
 fn forgotten(context: &Context) -> anyhow::Result<String> {
     let plan = Plan {
-        story: crate::scene::vms("count = 4\nmigration_time = \"3s\""),
+        story: crate::plan::vms("count = 4\nmigration_time = \"3s\""),
         ..Plan::moving(0.0)
     };
     play(context, &plan, |scene| {

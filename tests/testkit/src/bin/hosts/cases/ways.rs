@@ -6,7 +6,8 @@ use anyhow::ensure;
 
 use super::delay::{TAIL, in_order};
 use super::{between, seconds};
-use crate::scene::{Plan, Scene, play};
+use crate::plan::Plan;
+use crate::scene::{Scene, play};
 use crate::suite::{ALL, Case, Context, NEWER, OLDER};
 
 pub(super) const CASES: &[Case] = &[
@@ -103,7 +104,7 @@ const fn way(
 /// One VM that needs about 3 s.
 fn quick() -> Plan {
     Plan {
-        story: crate::scene::vms("migration_time = \"400ms\""),
+        story: crate::plan::vms("migration_time = \"400ms\""),
         ..Plan::moving(0.0)
     }
 }
