@@ -6,6 +6,7 @@
 //! | `commands.rs` | which command does what |
 //! | `run.rs` | where the agent itself is started |
 //! | `daemon.rs` | what a daemon is, seen from here; `bus.rs` finds it on the bus |
+//! | `hold_stop/` | what the stop job of `vmdrain-hold.service` does (net 3) |
 //! | `watch.rs` | what waiting for a drain is, and what Ctrl-C does |
 //! | `table.rs`, `progress.rs` | how a status looks, at rest and in motion |
 //! | `look.rs`, `screen.rs` | what the reader's terminal can do |
@@ -18,6 +19,7 @@ mod commands;
 pub mod daemon;
 pub mod exit;
 pub mod failure;
+mod hold_stop;
 pub mod look;
 mod progress;
 pub mod run;

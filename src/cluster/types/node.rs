@@ -83,6 +83,11 @@ impl Thin for Node {
             ready: conditions
                 .iter()
                 .any(|condition| condition.kind == "Ready" && condition.status == "True"),
+            not_ready: conditions
+                .iter()
+                .find(|condition| condition.kind == "Ready" && condition.status != "True")
+                .map(Condition::says)
+                .unwrap_or_default(),
             machine_id: info.machine_id.unwrap_or_default(),
             system_uuid: info.system_uuid.unwrap_or_default(),
             boot_id: info.boot_id.unwrap_or_default(),

@@ -44,6 +44,8 @@ pub struct NodeView {
     pub cordon: CordonMark,
     /// Condition `Ready`.
     pub ready: bool,
+    /// What the condition says when it is not true; empty when it is, or says nothing.
+    pub not_ready: String,
     /// `status.nodeInfo.machineID`, empty when absent.
     pub machine_id: String,
     /// `status.nodeInfo.systemUUID`, empty when absent.

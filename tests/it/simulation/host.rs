@@ -8,6 +8,8 @@ pub(super) struct Host {
     pub(super) held: bool,
     pub(super) pending: bool,
     pub(super) since: u64,
+    /// When a scheduled shutdown comes.
+    pub(super) schedule: Option<u64>,
     limit: u64,
 }
 
@@ -17,6 +19,7 @@ impl Host {
             held: true,
             pending: false,
             since: 0,
+            schedule: None,
             limit,
         }
     }
@@ -25,7 +28,7 @@ impl Host {
         HoldView {
             held: self.held,
             limit: Some(Duration::from_millis(self.limit)),
-            trouble: String::new(),
+            ..HoldView::default()
         }
     }
 }

@@ -12,7 +12,7 @@ use vmdrain_agent::drain::machine::Machine;
 use vmdrain_agent::drain::policy::Policy;
 use vmdrain_agent::drain::record::Record;
 use vmdrain_agent::drain::time::Mono;
-use vmdrain_agent::drain::trigger::Shutdown;
+use vmdrain_agent::drain::trigger::{Schedule, Shutdown};
 use vmdrain_agent::drain::world::Picture;
 
 /// A rule that was broken, as a sentence.
@@ -29,6 +29,8 @@ pub(super) enum Event {
     Order(Order),
     Restart,
     Signal,
+    /// The time of a scheduled shutdown has come.
+    Due(u64),
     /// The host goes off, for the shutdown that was announced then.
     HostOff(u64),
 }
@@ -169,6 +171,8 @@ impl Run {
             Event::Order(order) => self.order(order),
             Event::Restart => self.start_agent(),
             Event::Signal => self.signal(),
+            Event::Due(due) if self.host.schedule == Some(due) => self.signal(),
+            Event::Due(_) => Ok(()),
             Event::HostOff(since) => {
                 self.host_off = self.host.pending && self.host.since == since;
                 Ok(())
@@ -190,6 +194,15 @@ impl Run {
                 self.input(Input::ShutdownVanished { why })
             }
             Order::Vanish => Ok(()),
+            Order::Schedule { .. } if self.host.pending => Ok(()),
+            Order::Schedule { within } => {
+                let due = self.now + within;
+                self.host.schedule = Some(due);
+                self.at(due, Event::Due(due));
+                self.tell_schedule()
+            }
+            Order::CallOff if self.host.schedule.take().is_some() => self.tell_schedule(),
+            Order::CallOff => Ok(()),
             Order::Cancel { abort } => self.input(Input::Cancel {
                 token,
                 abort_migrations: abort,
@@ -239,11 +252,23 @@ impl Run {
         self.input(start)?;
         if self.host.pending {
             self.tell_shutdown()?;
+        } else {
+            self.tell_schedule()?;
         }
         self.input(Input::HostReady)
     }
 
+    fn tell_schedule(&mut self) -> Result<(), Broken> {
+        let schedule = self.host.schedule.map(|due| Schedule {
+            kind: None,
+            within: Duration::from_millis(due.saturating_sub(self.now)),
+        });
+        self.input(Input::Scheduled(schedule))
+    }
+
     fn signal(&mut self) -> Result<(), Broken> {
+        // It has come, or an immediate one takes its place.
+        self.host.schedule = None;
         if !self.host.pending {
             self.host.pending = true;
             self.host.since = self.now;

@@ -2,9 +2,12 @@
 //! book; what an eviction answers and what the watches show is up to each story.
 
 mod ending;
+mod holding;
 mod owning;
 mod pace;
 mod resuming;
+mod scheduled;
+mod stopping;
 mod undoing;
 mod watching;
 
@@ -381,7 +384,7 @@ impl Story {
         HoldView {
             held: self.held,
             limit: Some(Duration::from_secs(2700)),
-            trouble: String::new(),
+            ..HoldView::default()
         }
     }
 

@@ -86,6 +86,15 @@ impl History {
         });
     }
 
+    /// The stop jobs of the system begin; logind has ended.
+    pub(super) fn stopping(&mut self, events: &[Event]) {
+        self.catch_up(events);
+        self.moments.push(Moment {
+            at: self.clock.elapsed(),
+            change: Change::Stopping,
+        });
+    }
+
     /// Takes in what is new in logind's own journal.
     pub(super) fn catch_up(&mut self, events: &[Event]) {
         for (number, event) in events.iter().enumerate().skip(self.seen) {

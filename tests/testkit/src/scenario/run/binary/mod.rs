@@ -10,6 +10,7 @@ mod notify;
 mod play;
 mod service;
 mod signals;
+mod stop_job;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,9 +27,10 @@ use vmdrain_agent::drain::status::Status;
 use super::scene::{Journal, Results};
 use crate::api::front::{Options as HttpsOptions, Serving, serve_https};
 use crate::clock::SimClock;
-use crate::logind::{Bus, Foreign, Logind, Options as LogindOptions};
+use crate::logind::{Bus, Foreign, Kind, Logind, Options as LogindOptions};
 use crate::scenario::Scenario;
 use crate::scenario::event::agent::Away;
+use crate::systemd1::{System, Systemd};
 use commands::Caller;
 use history::History;
 use lateness::Lateness;
@@ -36,6 +38,8 @@ use service::Service;
 
 /// What systemd waits before it starts a service again (`RestartSec=`), in the story's time.
 const RESTART: Duration = Duration::from_secs(1);
+/// What stands for `/run/systemd`, in the stage's folder.
+const LOGIND: &str = "logind";
 /// How often logind and the agent are looked at, in real time.
 const LOOK: Duration = Duration::from_millis(15);
 /// The agent has so much real time to take its lock at the beginning.
@@ -60,6 +64,10 @@ pub(super) struct BinaryStage {
     folder: TempDir,
     bus: Bus,
     logind: Logind,
+    /// Its time limits are the story's.
+    pid1: Systemd,
+    /// The stop job, and what comes after it.
+    stopping: Option<(tokio::process::Child, Kind)>,
     serving: Serving,
     service: Service,
     caller: Caller,
@@ -102,7 +110,8 @@ impl BinaryStage {
             limit: limit.div_f64(setup.speed),
             speed: setup.speed,
         };
-        let logind = Logind::start(&address, options).await?;
+        let logind = Logind::start_in(&address, options, &folder.path().join(LOGIND)).await?;
+        let pid1 = Systemd::start(&address, System::running()).await?;
         let config = configure(&setup, scenario, &serving, folder.path())?;
         let global = vec![
             "--bus".to_owned(),
@@ -139,6 +148,8 @@ impl BinaryStage {
             folder,
             bus,
             logind,
+            pid1,
+            stopping: None,
             serving,
             service,
             journal,
@@ -217,6 +228,7 @@ impl BinaryStage {
             self.start();
         }
         self.schedule = self.schedule.filter(|at| *at > now);
+        self.stop_job_over();
         self.take_in();
     }
 
@@ -237,7 +249,9 @@ impl BinaryStage {
             limit: self.real(self.history.limit),
             speed: self.setup.speed,
         };
-        let started = Logind::start(&self.bus.address(), options).await;
+        let folder = self.folder.path().join(LOGIND);
+        let started = Logind::start_in(&self.bus.address(), options, &folder).await;
+        self.pid1.set(System::running());
         self.boots_at = None;
         match started {
             Ok(logind) => {
@@ -266,6 +280,7 @@ fn configure(
     fast.cluster.kubeconfig = kubeconfig.display().to_string();
     fast.cluster.node_name.clone_from(node);
     fast.host.state_dir = folder.join("state");
+    fast.host.logind_dir = folder.join(LOGIND);
     let config = folder.join("config.toml");
     std::fs::write(&config, fast.to_toml().map_err(anyhow::Error::msg)?)?;
     Ok(config)
