@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use crate::cgroups::Cgroups;
 use crate::patience::{Answer, Patience, Running};
 use crate::sampler::{Sampler, Seen};
-use crate::scratch::tool;
+use crate::scratch::{PROPAGATE, tool};
 
 /// nspawn ends with this code when the system inside wants to be started again.
 const REBOOT: i32 = 133;
@@ -315,7 +315,7 @@ impl Drop for Host {
             ));
         }
         // nspawn tries this itself and does not dare where `/run` is no tmpfs.
-        let _ = fs::remove_dir(Path::new("/run/systemd/nspawn/propagate").join(&self.machine));
+        let _ = fs::remove_dir(Path::new(PROPAGATE).join(&self.machine));
         let unmounted = if self.mounted {
             tool(Command::new("umount").arg("--recursive").arg(&self.root))
         } else {

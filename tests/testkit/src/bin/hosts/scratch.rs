@@ -11,6 +11,9 @@ use crate::cgroups::Cgroups;
 /// Begins the names of folders and cgroups; the process id follows.
 const PREFIX: &str = "vmdrain-hosts-";
 
+/// Where nspawn keeps a folder for each machine.
+pub(crate) const PROPAGATE: &str = "/run/systemd/nspawn/propagate";
+
 /// The folder of this run. Dropping it unmounts and removes it.
 #[derive(Debug)]
 pub(crate) struct Scratch {
@@ -47,6 +50,14 @@ impl Scratch {
                 let _ = group.clear();
             }
             remove(&std::env::temp_dir().join(name));
+        }
+        let folders = fs::read_dir(PROPAGATE).into_iter().flatten().flatten();
+        for folder in folders.filter(|folder| {
+            let name = folder.file_name().to_string_lossy().into_owned();
+            old.iter().any(|old| name.starts_with(&format!("{old}-")))
+        }) {
+            // nspawn's own, empty; whoever cannot be removed is in use.
+            let _ = fs::remove_dir(folder.path());
         }
         old
     }

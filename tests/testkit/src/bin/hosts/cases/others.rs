@@ -87,7 +87,10 @@ fn spoofed(context: &Context) -> anyhow::Result<String> {
         // Events about the hold are no drain.
         let mut asked = scene.cluster.asked();
         asked.retain(|entry| entry.resource != "events" && entry.verb != "get");
-        ensure!(asked.is_empty(), "a spoofed signal made the agent ask the cluster: {asked:?}");
+        ensure!(
+            asked.is_empty(),
+            "a spoofed signal made the agent ask the cluster: {asked:?}"
+        );
         ensure!(
             scene.status()?["state"] == "idle",
             "a spoofed signal began a drain"
