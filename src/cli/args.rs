@@ -142,6 +142,12 @@ Example:
         /// The shell.
         shell: Shell,
     },
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// The directory.
+        folder: PathBuf,
+    },
 }
 
 /// How to drain.

@@ -8,7 +8,7 @@ use super::hold_stop;
 use super::run;
 use super::screen::Screen;
 use super::watch::{self, Waiting};
-use super::{interrupts, settings, table};
+use super::{interrupts, manual, settings, table};
 use crate::agent::service::Setup;
 use crate::bus::Client;
 use crate::config::{Live, Sources};
@@ -57,6 +57,18 @@ pub(super) async fn carry_out(args: Args, screen: &mut Screen) -> Result<Exit, F
             screen.line(String::from_utf8_lossy(&text).trim_end())?;
             Ok(Exit::Done)
         }
+        Command::Man { folder } => match manual::write(&folder) {
+            Ok(()) => Ok(Exit::Done),
+            Err(why) => Err(Failure::new(
+                Exit::Failed,
+                format!(
+                    "the man pages cannot be written into {}: {why}",
+                    folder.display()
+                ),
+                "Some of them may be there.",
+                "",
+            )),
+        },
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `watch.rs` | what waiting for a drain is, and what Ctrl-C does |
 //! | `table.rs`, `progress.rs` | how a status looks, at rest and in motion |
 //! | `look.rs`, `screen.rs` | what the reader's terminal can do |
+//! | `manual.rs` | what the man pages say |
 //! | `settings.rs` | `config show` and `config check` |
 //! | `failure.rs`, `exit.rs` | how a failure is told, and with which number |
 
@@ -21,6 +22,7 @@ pub mod exit;
 pub mod failure;
 mod hold_stop;
 pub mod look;
+mod manual;
 mod progress;
 pub mod run;
 pub mod screen;
