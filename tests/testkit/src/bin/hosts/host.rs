@@ -233,6 +233,13 @@ impl Host {
         self.patience.run(&mut self.command(words), COMMAND)
     }
 
+    /// Runs a command inside that is asked again when it does not answer soon: a system in change leaves its callers hanging.
+    pub(crate) fn peek(&self, words: &[&str]) -> String {
+        const SOON: Duration = Duration::from_secs(3);
+        let answer = self.patience.run(&mut self.command(words), SOON);
+        answer.map_or_else(|_| String::new(), |answer| answer.text().to_owned())
+    }
+
     /// Runs a command inside that has to succeed; answers what it printed.
     pub(crate) fn ask(&self, words: &[&str]) -> anyhow::Result<String> {
         Ok(self.run(words)?.good()?.text().to_owned())

@@ -118,6 +118,13 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
         }
         return Ok(true);
     }
+    if arguments.rpm.is_none() {
+        let before = chosen.len();
+        chosen.retain(|case| case.name != cases::RPM);
+        if chosen.len() < before {
+            complain("left out, because no RPM was given (--rpm): the_rpm");
+        }
+    }
     ensure!(nix::unistd::geteuid().is_root(), "booting hosts needs root");
     ensure!(!chosen.is_empty(), "no case is meant");
     std::thread::spawn(await_interrupt);

@@ -137,8 +137,7 @@ impl Scene {
     pub(crate) fn wait_unit(&self, unit: &str, state: &str) -> anyhow::Result<Duration> {
         let what = format!("{unit} is {state}");
         self.wait(&what, READY, || {
-            let answer = self.host.run(&["systemctl", "is-active", unit])?;
-            Ok(answer.text() == state)
+            Ok(self.host.peek(&["systemctl", "is-active", unit]) == state)
         })
     }
 

@@ -30,6 +30,9 @@ use std::time::Duration;
 
 use crate::suite::Case;
 
+/// The case that needs an RPM.
+pub(crate) const RPM: &str = "the_rpm";
+
 /// All cases, in the order in which they are run.
 pub(crate) fn all() -> Vec<Case> {
     [

@@ -42,7 +42,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         number: "pkg",
-        name: "the_rpm",
+        name: super::RPM,
         on: &[Debian::Thirteen],
         limit: 120,
         run: rpm,
