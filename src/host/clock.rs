@@ -26,12 +26,13 @@ pub fn realtime() -> std::time::Duration {
         .unwrap_or_default()
 }
 
-/// Now, for the patience of a command: what `tokio::time` counts, so that tests can let it pass.
+/// Now, on the clock of tokio's timers, which a test can pause: for a program that only waits. Stands still while the host
+/// is suspended.
 #[expect(
     clippy::disallowed_methods,
-    reason = "this is the one place of that clock"
+    reason = "this is the file that reads clocks"
 )]
-pub fn instant() -> tokio::time::Instant {
+pub fn timer() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 
