@@ -43,6 +43,15 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
                 Outcome::Node(within(limit, cluster.uncordon(&resource_version)).await)
             }),
         ),
+        Action::Unmark {
+            id,
+            resource_version,
+        } => (
+            id,
+            Box::pin(async move {
+                Outcome::Node(within(limit, cluster.unmark(&resource_version)).await)
+            }),
+        ),
         Action::Evict { id, pod, dry_run } => (
             id,
             Box::pin(
@@ -88,6 +97,7 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
             }),
         ),
         Action::Watch
+        | Action::WatchNode
         | Action::Unwatch
         | Action::Persist(_)
         | Action::ForgetRecord

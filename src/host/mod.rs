@@ -16,6 +16,7 @@
 //! | `hold.rs` | where the lock's file descriptor is, and what `held` means |
 //! | `ask.rs` | how logind is asked to go down, and who forbids it |
 //! | `login1.rs` | what logind's interface looks like on the wire |
+//! | `systemd1.rs` | which user space of this boot is running: the count of soft-reboots |
 //! | `notify.rs` | what the service manager is told (`sd_notify`), and its fd store |
 //! | `store.rs` | where the record is kept |
 //! | `clock.rs`, `signals.rs`, `identity.rs`, `instance.rs` | the time, Unix signals, who this machine is, are we alone |
@@ -33,6 +34,7 @@ pub mod pending;
 mod session;
 pub mod signals;
 pub mod store;
+pub mod systemd1;
 pub mod timing;
 mod worker;
 

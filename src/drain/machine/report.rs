@@ -7,7 +7,7 @@ use crate::drain::status::{CordonStatus, DrainStatus, HoldStatus, Status, VmPhas
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
 use crate::drain::verdict::Wait;
-use crate::drain::world::CordonMark;
+use crate::drain::world::{CordonMark, NodeView};
 use std::collections::BTreeMap;
 
 impl Machine {
@@ -27,6 +27,7 @@ impl Machine {
                 trouble: self.hold.trouble.clone(),
             },
             cordon: self.cordon_row(),
+            restore: self.restore_row(now),
             vms_total: vms.len(),
             vms_remaining: remaining,
             vms,
@@ -36,7 +37,7 @@ impl Machine {
                 Vec::new()
             },
             malformed: self.picture.malformed.iter().map(Into::into).collect(),
-            warnings: self.warnings(),
+            warnings: self.warnings(now),
         }
     }
 
@@ -66,6 +67,10 @@ impl Machine {
         let ours = matches!(node.cordon, CordonMark::Note(_)) && node.unschedulable;
         let who = match (node.unschedulable, &node.cordon) {
             (false, _) => "not cordoned".into(),
+            (true, CordonMark::Note(note)) if note.keep => format!(
+                "set by vmdrain-agent (drain {}), kept over the boot until `vmdrain-agent restore`",
+                note.drain
+            ),
             (true, CordonMark::Note(note)) => {
                 format!("set by vmdrain-agent (drain {})", note.drain)
             }
@@ -83,12 +88,13 @@ impl Machine {
         }
     }
 
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self, now: Mono) -> Vec<String> {
         let mut out = Vec::new();
         if let Some(drain) = &self.drain {
             out.extend((!drain.trouble.is_empty()).then(|| drain.trouble.clone()));
             out.extend(drain.undo.remains.iter().cloned());
         }
+        out.extend(self.restore_warning(now));
         out.extend((!self.hold.trouble.is_empty()).then(|| self.hold.trouble.clone()));
         out
     }
@@ -101,10 +107,8 @@ impl Machine {
             .unwrap_or_default();
         let left = super::show::span(self.time_left(now));
         match self.phase {
-            Phase::Idle if self.hold.held => {
-                "nothing to do; the hold is set, a shutdown will wait for the drain".into()
-            }
-            Phase::Idle => "nothing to do; no hold is set".into(),
+            Phase::Idle => self.at_rest(),
+            Phase::Restoring => self.restore_says(),
             Phase::Preparing => "cordoning the node and looking at its VMs".into(),
             Phase::Evacuating => {
                 format!("{remaining} of {total} VM(s) still here, {left} until the deadline")
@@ -118,6 +122,20 @@ impl Machine {
             Phase::Cancelling => "undoing the drain".into(),
             Phase::Drained | Phase::Deadline | Phase::Cancelled | Phase::Refused => end,
         }
+    }
+
+    fn at_rest(&self) -> String {
+        let hold = if self.hold.held {
+            "nothing to do; the hold is set, a shutdown will wait for the drain"
+        } else {
+            "nothing to do; no hold is set"
+        };
+        let stays =
+            |node: &NodeView| node.unschedulable && matches!(node.cordon, CordonMark::Note(_));
+        if self.node.as_ref().is_some_and(stays) {
+            return format!("{hold}; the node stays cordoned until `vmdrain-agent restore`");
+        }
+        hold.into()
     }
 
     /// One row per VM: where a VM had several pods here, the one that still counts, else the newest.
