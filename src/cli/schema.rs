@@ -3,7 +3,7 @@
 
 use super::tests::{drain, vm};
 use crate::drain::phase::Phase;
-use crate::drain::status::{DrainStatus, MalformedStatus, Status, VmPhase};
+use crate::drain::status::{DrainStatus, MalformedStatus, RestoreStatus, Status, VmPhase};
 use crate::drain::trigger::Then;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -114,6 +114,10 @@ fn full() -> Status {
     });
     status.hold.limit = Some(30.0);
     status.cordon.unschedulable = Some(true);
+    status.restore = Some(RestoreStatus {
+        waits: vec!["kubelet".into()],
+        ..RestoreStatus::default()
+    });
     status.blind = vec!["VMIs".into()];
     status.malformed = vec![MalformedStatus::default()];
     status.warnings = vec!["look".into()];
@@ -174,6 +178,7 @@ fn every_key_is_described_and_required_and_no_other() {
         ("/$defs/drain", "/drain"),
         ("/$defs/hold", "/hold"),
         ("/$defs/cordon", "/cordon"),
+        ("/$defs/restore", "/restore"),
         ("/$defs/vm", "/vms/0"),
         ("/$defs/malformed", "/malformed/0"),
     ] {
@@ -203,6 +208,7 @@ fn every_phase_has_its_word() {
         Phase::Cancelling,
         Phase::Cancelled,
         Phase::Refused,
+        Phase::Restoring,
     ];
     let names: Vec<&str> = states.into_iter().map(Phase::name).collect();
     assert_eq!(words("/properties/state/enum"), json!(names));

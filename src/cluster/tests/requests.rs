@@ -104,6 +104,12 @@ async fn cordon_and_note_are_one_merge_patch() {
     let expected = json!({"metadata": {"resourceVersion": "10", "annotations": {"vmdrain.io/cordon": null}},
         "spec": {"unschedulable": null}});
     assert_eq!(sent, expected);
+    // The marker alone: what cordon there is stays.
+    cluster.unmark("11").await.unwrap();
+    let sent = body(&fake.asked()[3].body);
+    let expected =
+        json!({"metadata": {"resourceVersion": "11", "annotations": {"vmdrain.io/cordon": null}}});
+    assert_eq!(sent, expected);
 }
 
 #[tokio::test(start_paused = true)]

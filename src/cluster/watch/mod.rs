@@ -100,10 +100,10 @@ impl<C: Clock> Scene<C> {
         let scene = Arc::new(self);
         // Dropped, and with it every follower, when this function ends in whatever way.
         let mut followers = JoinSet::new();
-        scene.spawn_node(&mut followers);
         if scope == Scope::Everything {
             scene.spawn_followers(&mut followers);
         }
+        scene.spawn_node(&mut followers);
         tokio::select! {
             () = pictures.closed() => {}
             () = scene.publish(&pictures) => {}

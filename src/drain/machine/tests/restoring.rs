@@ -1,6 +1,7 @@
 //! After the boot: what is waited for, what is given back, and what is never touched.
 
 use super::*;
+use crate::drain::action::Level;
 use crate::drain::boot::Userspace;
 use crate::drain::trigger::Then;
 use crate::drain::world::CordonNote;

@@ -10,6 +10,7 @@
 //!      ├ locks.rs      locks over FIFOs: a killed holder is noticed as by the real one
 //!      ├ facts.rs      what differs between versions, and errors by their D-Bus names
 //!      └ journal.rs    what happened, and when
+//!  Systemd (systemd1.rs)  PID 1 beside it, which counts the soft-reboots
 //! ```
 //!
 //! Its behaviour is that of real systemd 252, 257 and 262 as measured by experiment; versions between are set by
@@ -23,12 +24,14 @@ mod journal;
 mod locks;
 mod manager;
 mod requests;
+mod systemd1;
 mod wire;
 
 pub use bus::{Bus, spoof};
 pub use facts::{Kind, Refused};
 pub use journal::{Event, Happened, Why};
 pub use locks::Foreign;
+pub use systemd1::{Systemd, UserspaceFacts};
 
 use engine::{Asked, Engine};
 use std::path::PathBuf;

@@ -22,11 +22,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use vmdrain_agent::config::Settings;
 use vmdrain_agent::drain::status::Status;
+use vmdrain_agent::host::clock as boot_clock;
 
 use super::scene::{Journal, Results};
 use crate::api::front::{Options as HttpsOptions, Serving, serve_https};
 use crate::clock::SimClock;
-use crate::logind::{Bus, Foreign, Logind, Options as LogindOptions};
+use crate::logind::{Bus, Foreign, Logind, Options as LogindOptions, Systemd, UserspaceFacts};
 use crate::scenario::Scenario;
 use crate::scenario::event::agent::Away;
 use commands::Caller;
@@ -60,6 +61,8 @@ pub(super) struct BinaryStage {
     folder: TempDir,
     bus: Bus,
     logind: Logind,
+    /// PID 1 on the bus, as long as the host is up.
+    systemd: Option<Systemd>,
     serving: Serving,
     service: Service,
     caller: Caller,
@@ -69,6 +72,7 @@ pub(super) struct BinaryStage {
     foreign: Vec<(Foreign, Option<Duration>)>,
     up: bool,
     boots: u32,
+    soft_reboots: u32,
     boots_at: Option<Duration>,
     starts: Option<Duration>,
     logind_back: Option<Duration>,
@@ -103,6 +107,12 @@ impl BinaryStage {
             speed: setup.speed,
         };
         let logind = Logind::start(&address, options).await?;
+        let facts = UserspaceFacts {
+            version: scenario.host.systemd,
+            soft_reboots: 0,
+            started: 1,
+        };
+        let systemd = Some(Systemd::start(&address, facts).await?);
         let config = configure(&setup, scenario, &serving, folder.path())?;
         let global = vec![
             "--bus".to_owned(),
@@ -139,6 +149,7 @@ impl BinaryStage {
             folder,
             bus,
             logind,
+            systemd,
             serving,
             service,
             journal,
@@ -146,6 +157,7 @@ impl BinaryStage {
             foreign: Vec::new(),
             up: true,
             boots: 0,
+            soft_reboots: 0,
             boots_at: None,
             starts: None,
             logind_back: None,
@@ -172,6 +184,7 @@ impl BinaryStage {
         self.wanted = true;
         self.history.catch_up(&self.logind.events());
         self.history.agent_starts();
+        self.service.boot_id = self.this_boot();
         if self.up
             && let Err(error) = self.service.start()
         {
@@ -239,14 +252,46 @@ impl BinaryStage {
         };
         let started = Logind::start(&self.bus.address(), options).await;
         self.boots_at = None;
+        let soft = self.history.was_soft();
         match started {
             Ok(logind) => {
                 self.logind = logind;
                 self.up = true;
-                self.boots += 1;
-                self.history.up();
+                (self.boots, self.soft_reboots) = if soft {
+                    (self.boots, self.soft_reboots + 1)
+                } else {
+                    (self.boots + 1, 0)
+                };
+                self.history.up(soft);
             }
             Err(error) => self.panics.push(format!("logind: {error:#}")),
+        }
+        self.new_userspace().await;
+    }
+
+    /// Another PID 1 for another start.
+    async fn new_userspace(&mut self) {
+        if let Some(before) = self.systemd.take() {
+            before.stop().await;
+        }
+        let facts = UserspaceFacts {
+            version: self.history.version,
+            soft_reboots: self.soft_reboots,
+            started: boot_clock::monotonic().0 * 1000,
+        };
+        match Systemd::start(&self.bus.address(), facts).await {
+            Ok(systemd) => self.systemd = Some(systemd),
+            Err(error) => self.panics.push(format!("systemd: {error:#}")),
+        }
+    }
+
+    /// Boot id of this start of the host: the machine's own, until it has booted in the story.
+    fn this_boot(&self) -> String {
+        let real = vmdrain_agent::host::Identity::read().boot_id;
+        if self.boots == 0 {
+            real
+        } else {
+            format!("{real}-{}", self.boots)
         }
     }
 }
