@@ -1,8 +1,10 @@
 //! The only loop: next event or timer → machine → actions. One task owns the machine.
 
+use super::announcer::Announcer;
 use super::command::{Answer, Command, Handle};
 use super::effects::carry_out;
 use super::ports::{Clock, Cluster, Host, HostEvent, RecordStore};
+use super::recorder::Recorder;
 use crate::drain::action::{Action, EffectId, HoldView, Input, Level, Notice, Outcome, Token};
 use crate::drain::machine::Machine;
 use crate::drain::policy::Policy;
@@ -49,30 +51,42 @@ pub fn start<C: Cluster, H: Host, S: RecordStore, K: Clock>(
     };
     let machine = Machine::start(policy, seed, record, now);
     let (publish, status) = watch::channel(Arc::new(machine.status(now)));
-    let driver = Driver {
-        machine,
-        parts,
-        request,
-        effects: JoinSet::new(),
-        background: JoinSet::new(),
-        running: BTreeMap::new(),
-        pictures: None,
-        answers: BTreeMap::new(),
-        next_token: 0,
-        publish,
-        said: String::new(),
+    let driving = async move {
+        let (records, recording) = Recorder::new(Arc::clone(&parts.store));
+        let (announcer, announcing) = Announcer::new(Arc::clone(&parts.cluster), request / 2);
+        let mut background = JoinSet::new();
+        background.spawn(recording);
+        background.spawn(announcing);
+        let driver = Driver {
+            machine,
+            parts,
+            request,
+            records,
+            announcer,
+            effects: JoinSet::new(),
+            _background: background,
+            running: BTreeMap::new(),
+            pictures: None,
+            answers: BTreeMap::new(),
+            next_token: 0,
+            publish,
+            said: String::new(),
+        };
+        driver.run(inbox, reload, warning, stop).await;
     };
     let handle = Handle { commands, status };
-    (handle, driver.run(inbox, reload, warning, stop))
+    (handle, driving)
 }
 
 struct Driver<C, H, S, K> {
     machine: Machine,
     parts: Parts<C, H, S, K>,
     request: Duration,
+    records: Recorder,
+    announcer: Announcer,
     effects: JoinSet<Done>,
-    /// Events nobody waits for.
-    background: JoinSet<()>,
+    /// Ends with the driver.
+    _background: JoinSet<()>,
     /// Which task carries which effect, so that a panic in one of them still ends it.
     running: BTreeMap<tokio::task::Id, EffectId>,
     pictures: Option<watch::Receiver<Picture>>,
@@ -126,11 +140,19 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 // Last: anybody may ask for the status as often as they like, and must not keep the drain
                 // from its pictures and its deadline.
                 Some(command) = inbox.recv() => self.command(command),
-                Some(_) = self.background.join_next() => {}
             }
             self.settle();
         }
         self.parts.cluster.unwatch();
+        if tokio::time::timeout(self.request, self.records.written())
+            .await
+            .is_err()
+        {
+            tracing::error!(
+                vmdrain_reason = "StateFileNotWritten",
+                "the disk of the state file does not answer; after the next start the agent could not tell its own marks"
+            );
+        }
     }
 
     fn input(&mut self, input: Input) {
@@ -219,6 +241,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
         while let Some(action) = self.machine.poll_action() {
             self.act(action);
         }
+        self.announcer.busy(self.running.len());
         let now = self.parts.clock.now();
         let status = self.machine.status(now);
         if status.says != self.said {
@@ -243,8 +266,8 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 self.pictures = None;
                 self.parts.cluster.unwatch();
             }
-            Action::Persist(record) => written(self.parts.store.save(&record)),
-            Action::ForgetRecord => written(self.parts.store.forget()),
+            Action::Persist(record) => self.records.save(record),
+            Action::ForgetRecord => self.records.forget(),
             Action::Answer(token, answer) => {
                 if let Some(waiting) = self.answers.remove(&token) {
                     // The asker may have gone away meanwhile; the command was carried out all the same.
@@ -252,26 +275,33 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 }
             }
             Action::Tell(notice) => self.tell(notice),
+            // Reads change nothing, and what frees the host must not hang on a disk.
             effect @ (Action::ReadNode(_)
-            | Action::Cordon { .. }
+            | Action::Confirm(_)
+            | Action::Release(_)
+            | Action::TakeHold(_)) => self.carry_out(effect, std::future::ready(())),
+            // After a crash these are known to be ours, or to be done, by the record alone.
+            effect @ (Action::Cordon { .. }
             | Action::Uncordon { .. }
             | Action::Unmark { .. }
             | Action::Evict { .. }
-            | Action::Confirm(_)
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
-            | Action::Release(_)
-            | Action::TakeHold(_)
-            | Action::AskLogind { .. }) => {
-                if let Some((id, work)) =
-                    carry_out(effect, &self.parts.cluster, &self.parts.host, self.request)
-                {
-                    let task = self
-                        .effects
-                        .spawn(async move { Done::Effect(id, Box::new(work.await)) });
-                    self.running.insert(task.id(), id);
-                }
-            }
+            | Action::AskLogind { .. }) => self.carry_out(effect, self.records.written()),
+        }
+    }
+
+    fn carry_out(&mut self, effect: Action, first: impl Future<Output = ()> + Send + 'static) {
+        if let Some((id, work)) =
+            carry_out(effect, &self.parts.cluster, &self.parts.host, self.request)
+        {
+            let patience = self.request;
+            let task = self.effects.spawn(async move {
+                // A disk that does not answer must not stop the drain; the recorder tells of it.
+                let _ = tokio::time::timeout(patience, first).await;
+                Done::Effect(id, Box::new(work.await))
+            });
+            self.running.insert(task.id(), id);
         }
     }
 
@@ -314,24 +344,8 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             }
         }
         if notice.event {
-            let cluster = Arc::clone(&self.parts.cluster);
-            let limit = self.request / 2;
-            self.background.spawn(async move {
-                if let Ok(Err(fault)) = tokio::time::timeout(limit, cluster.event(&notice)).await {
-                    tracing::debug!("event not written: {}", fault.text);
-                }
-            });
+            self.announcer.tell(notice);
         }
-    }
-}
-
-/// A state file that cannot be written does not stop a drain, but somebody has to know.
-fn written(result: Result<(), String>) {
-    if let Err(why) = result {
-        tracing::error!(
-            vmdrain_reason = "StateFileNotWritten",
-            "{why}; after a crash the agent could not tell its own marks"
-        );
     }
 }
 

@@ -3,10 +3,14 @@
 //! - [`ports`]: what the driver needs from the world, as traits.
 //! - [`driver`]: the only loop.
 //! - [`effects`]: carries out one action with a time limit; never decides.
+//! - `recorder`: writes the record, off the loop; who must not overtake it waits.
+//! - `announcer`: posts Events, behind the requests of the drain.
 //! - [`command`]: how commands reach the driver and how its status is read.
 
+mod announcer;
 pub mod command;
 pub mod driver;
 pub mod effects;
 pub mod ports;
+mod recorder;
 pub mod service;

@@ -97,10 +97,10 @@ pub trait Host: Send + Sync + 'static {
 pub trait RecordStore: Send + Sync + 'static {
     /// The record of the last run. A damaged file is set aside and reported as `Err` with a sentence.
     fn load(&self) -> Result<Option<Record>, String>;
-    /// Atomic and durable.
-    fn save(&self, record: &Record) -> Result<(), String>;
+    /// Atomic and durable when it ends.
+    fn save(&self, record: Record) -> impl Future<Output = Result<(), String>> + Send;
     /// Removes it.
-    fn forget(&self) -> Result<(), String>;
+    fn forget(&self) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 /// The only clock.

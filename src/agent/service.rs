@@ -43,6 +43,9 @@ pub struct Setup {
     pub level: Option<logging::Level>,
 }
 
+/// How long the end of the process waits for a service manager that does not listen.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Runs the daemon until TERM or INT. A drain that is under way stays where it is and goes on after the
 /// next start: neither the hold nor the cordon is given up here.
 pub async fn run(mut setup: Setup) -> Result<(), RunError> {
@@ -95,6 +98,7 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
     }
     drop(service);
     drop(alone);
+    notify::flush(STOP_PATIENCE);
     Ok(())
 }
 

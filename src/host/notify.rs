@@ -2,9 +2,15 @@
 //!
 //! Everything here does nothing when there is no service manager (`NOTIFY_SOCKET` unset).
 
+//!
+//! One thread does the telling: the socket of a service manager that is busy (a daemon-reload takes seconds) or
+//! that nobody reads is full at some time, and no drain may stand still for it.
+
 use sd_notify::NotifyState;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender, SyncSender};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Name of the hold in the fd store.
@@ -18,7 +24,12 @@ pub fn ready() {
 /// The line of `systemctl status`.
 pub fn status(text: &str) {
     // A line feed would end the assignment and start a new one.
-    send(&[NotifyState::Status(&text.replace('\n', " "))]);
+    let text = text.replace('\n', " ");
+    let mut newest = NEWEST_STATUS.lock().unwrap_or_else(PoisonError::into_inner);
+    // One that is not told yet is replaced: only the newest is of interest.
+    if newest.replace(text).is_none() {
+        pass_on(Message::Status);
+    }
 }
 
 /// We are alive.
@@ -57,9 +68,14 @@ pub fn store_hold(fd: BorrowedFd<'_>) {
         NotifyState::FdName(HOLD),
         NotifyState::Custom("FDPOLL=0"),
     ];
-    if let Err(error) = sd_notify::notify_with_fds(&state, &[fd]) {
-        tracing::warn!(%error, "cannot store the hold with the service manager: a crash would drop it");
+    match fd.try_clone_to_owned() {
+        Ok(copy) => pass_on(Message::Store(lines(&state), copy)),
+        Err(error) => not_stored(&error),
     }
+}
+
+fn not_stored(error: &std::io::Error) {
+    tracing::warn!(%error, "cannot store the hold with the service manager: a crash would drop it");
 }
 
 /// Takes every copy of the hold out of the fd store.
@@ -98,8 +114,81 @@ fn own(fd: std::os::fd::RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
+/// Waits until everything is told, but not for a service manager that does not listen.
+pub fn flush(patience: Duration) {
+    let (done, wait) = mpsc::sync_channel(1);
+    pass_on(Message::Flush(done));
+    let _ = wait.recv_timeout(patience);
+}
+
+enum Message {
+    Tell(String),
+    /// What is in [`NEWEST_STATUS`].
+    Status,
+    Store(String, OwnedFd),
+    Flush(SyncSender<()>),
+}
+
+static NEWEST_STATUS: Mutex<Option<String>> = Mutex::new(None);
+
 fn send(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
+    pass_on(Message::Tell(lines(state)));
+}
+
+fn lines(state: &[NotifyState<'_>]) -> String {
+    let lines: Vec<String> = state.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+/// Hands it to the thread; without a service manager there is none.
+fn pass_on(message: Message) {
+    static THREAD: OnceLock<Option<Sender<Message>>> = OnceLock::new();
+    let thread = THREAD.get_or_init(|| {
+        std::env::var_os("NOTIFY_SOCKET")?;
+        let (sender, messages) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("sd-notify".into());
+        let started = thread.spawn(move || {
+            for message in messages {
+                tell(message);
+            }
+        });
+        match started {
+            Ok(_) => Some(sender),
+            Err(error) => {
+                tracing::error!(%error, "the service manager cannot be told anything");
+                None
+            }
+        }
+    });
+    if let Some(thread) = thread {
+        // The thread ends with the process.
+        let _ = thread.send(message);
+    }
+}
+
+fn tell(message: Message) {
+    let told = match message {
+        Message::Tell(text) => sd_notify::notify(&[NotifyState::Custom(&text)]),
+        Message::Status => {
+            let text = NEWEST_STATUS
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            sd_notify::notify(&[NotifyState::Status(&text.unwrap_or_default())])
+        }
+        Message::Store(text, fd) => {
+            let stored = sd_notify::notify_with_fds(&[NotifyState::Custom(&text)], &[fd.as_fd()]);
+            if let Err(error) = stored {
+                not_stored(&error);
+            }
+            Ok(())
+        }
+        Message::Flush(done) => {
+            let _ = done.send(());
+            Ok(())
+        }
+    };
+    if let Err(error) = told {
         tracing::debug!(%error, "cannot notify the service manager");
     }
 }
@@ -110,7 +199,6 @@ mod tests {
     //! binary once more, with [`CHILD`] set and the service manager's variables around it.
 
     use super::*;
-    use std::os::fd::AsFd;
     use std::os::unix::net::UnixDatagram;
     use std::path::Path;
     use std::process::{Command, Stdio};
@@ -152,6 +240,7 @@ mod tests {
             watchdog();
             forget_hold();
             stopping();
+            flush(Duration::from_secs(10));
             return;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -179,6 +268,26 @@ mod tests {
             "STOPPING=1",
         ];
         assert_eq!(told[4..], rest);
+    }
+
+    #[test]
+    fn nobody_stands_still_for_a_service_manager_that_does_not_read() {
+        if std::env::var_os(CHILD).is_some() {
+            // Far more than any socket takes.
+            for n in 0..5000 {
+                status(&format!("line {n}"));
+                watchdog();
+            }
+            flush(Duration::from_millis(10));
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&socket).unwrap();
+        let case =
+            "host::notify::tests::nobody_stands_still_for_a_service_manager_that_does_not_read";
+        run_child(case, "", &socket);
+        drop(manager);
     }
 
     #[test]

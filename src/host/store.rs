@@ -65,7 +65,32 @@ impl RecordStore for FileStore {
         decode(&bytes).map(Some).map_err(|why| self.set_aside(&why))
     }
 
-    fn save(&self, record: &Record) -> Result<(), String> {
+    async fn save(&self, record: Record) -> Result<(), String> {
+        let store = self.clone();
+        off_the_loop(move || store.write(&record)).await
+    }
+
+    async fn forget(&self) -> Result<(), String> {
+        let store = self.clone();
+        off_the_loop(move || store.remove()).await
+    }
+}
+
+/// A disk may stand still for seconds; nothing else must.
+async fn off_the_loop(
+    work: impl FnOnce() -> Result<(), String> + Send + 'static,
+) -> Result<(), String> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| {
+            Err(format!(
+                "internal error while writing the state file: {error}"
+            ))
+        })
+}
+
+impl FileStore {
+    fn write(&self, record: &Record) -> Result<(), String> {
         let failed = |what: &str, e: std::io::Error| {
             format!(
                 "cannot {what} the state file {}: {e}; a restart of the agent would not know this drain",
@@ -87,7 +112,7 @@ impl RecordStore for FileStore {
         Ok(())
     }
 
-    fn forget(&self) -> Result<(), String> {
+    fn remove(&self) -> Result<(), String> {
         match fs::remove_file(self.path()) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(format!(
                 "cannot remove the state file {}: {e}",
@@ -153,16 +178,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = FileStore::new(dir.path().join("state"));
         assert_eq!(store.load(), Ok(None));
-        store.forget().unwrap();
-        store.save(&record()).unwrap();
+        store.remove().unwrap();
+        store.write(&record()).unwrap();
         let second = Record {
             phase: "confirming".into(),
             ..record()
         };
-        store.save(&second).unwrap();
+        store.write(&second).unwrap();
         assert_eq!(store.load(), Ok(Some(second)));
         assert_eq!(fs::read_dir(dir.path().join("state")).unwrap().count(), 1);
-        store.forget().unwrap();
+        store.remove().unwrap();
         assert_eq!(store.load(), Ok(None));
     }
 
@@ -189,7 +214,7 @@ mod tests {
                 "set aside, so the next start is clean"
             );
         }
-        store.save(&record()).unwrap();
+        store.write(&record()).unwrap();
         assert_eq!(store.load(), Ok(Some(record())));
     }
 
@@ -204,7 +229,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
         let said = FileStore::new(dir.path().join("file/state"))
-            .save(&record())
+            .write(&record())
             .unwrap_err();
         assert!(said.starts_with("cannot make the folder of"), "{said}");
     }

@@ -63,7 +63,9 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
         loop {
             let now = self.scene.clock.now();
             let timing = &self.scene.timing;
+            let door = self.scene.doors.enter().await;
             let listed = list::<T>(&self.scene.connection, &self.collection, timing, now).await;
+            drop(door);
             let failure = match listed {
                 Ok(listing) => {
                     let now = self.scene.clock.now();
@@ -100,7 +102,10 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
         loop {
             let now = self.scene.clock.now();
             let timing = &self.scene.timing;
-            match list::<T>(&self.scene.connection, &self.collection, timing, now).await {
+            let door = self.scene.doors.enter().await;
+            let listed = list::<T>(&self.scene.connection, &self.collection, timing, now).await;
+            drop(door);
+            match listed {
                 Ok(listing) => {
                     let now = self.scene.clock.now();
                     self.edit(|slot| slot.replace(&listing, now));
@@ -177,8 +182,11 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
             Err(fault) => return End::Failed(fault),
         };
         let now = self.scene.clock.now();
+        let door = self.scene.doors.enter().await;
         let opening = self.scene.connection.watch::<Read<T>>(now, request);
-        let stream = match timeout(timing.request, opening).await {
+        let opened = timeout(timing.request, opening).await;
+        drop(door);
+        let stream = match opened {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return ended(&what, &error),
             Err(_) => {

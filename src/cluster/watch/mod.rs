@@ -12,6 +12,7 @@
 
 mod backoff;
 mod board;
+mod doors;
 mod follow;
 mod slot;
 
@@ -28,6 +29,7 @@ use crate::agent::ports::Clock;
 use crate::drain::time::Mono;
 use crate::drain::world::Picture;
 use board::Board;
+use doors::Doors;
 use follow::Follower;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -52,6 +54,8 @@ pub(super) struct Scene<C> {
     pub(super) timing: Arc<Timing>,
     pub(super) interest: Arc<Interest>,
     pub(super) board: Board,
+    /// Who may open a connection now.
+    doors: Doors,
     /// One watch was found dead: the others are looked at as well.
     pub(super) suspicion: Notify,
 }
@@ -91,6 +95,7 @@ impl<C: Clock> Scene<C> {
             timing,
             interest,
             board: Board::new(),
+            doors: Doors::new(),
             suspicion: Notify::new(),
         }
     }

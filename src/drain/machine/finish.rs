@@ -220,7 +220,9 @@ impl Machine {
             self.tell_vm(Level::Warn, "VmLeft", text.clone(), vm.clone());
         }
         let Some(drain) = &mut self.drain else { return };
-        drain.exit = Some(3);
+        // Nobody knows what is left where the API server was never reached (design section 7).
+        let unreachable = blind && !matches!(self.picture.pods, Sight::Forbidden { .. });
+        drain.exit = Some(if unreachable { 7 } else { 3 });
         drain.end = match (blind, left.len()) {
             (true, _) => format!(
                 "the deadline passed before the VMs of node {node} could be seen: {}",

@@ -126,6 +126,9 @@ impl Machine {
             trouble: String::new(),
         });
         self.start_preparing();
+        // The cordon goes first: what the watches ask must not stand in its way.
+        self.want_cordon(now);
+        self.actions.push_back(Action::Watch);
         self.persist();
         self.tell_once(
             "start",
@@ -145,7 +148,6 @@ impl Machine {
         self.picture = crate::drain::world::Picture::default();
         self.node = None;
         self.retry_done();
-        self.actions.push_back(Action::Watch);
     }
 
     fn marks_of_before(&self) -> BTreeMap<String, ObjectRef> {
@@ -192,6 +194,7 @@ impl Machine {
             trouble: String::new(),
         });
         self.start_preparing();
+        self.actions.push_back(Action::Watch);
         let text = format!(
             "drain {} goes on after a restart of the agent",
             record.drain

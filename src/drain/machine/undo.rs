@@ -342,7 +342,7 @@ impl Machine {
 
     fn cancel_done(&mut self) {
         let Some(drain) = &mut self.drain else { return };
-        let at_deadline = drain.exit == Some(3);
+        let at_deadline = matches!(drain.exit, Some(3 | 7));
         self.phase = if at_deadline {
             Phase::Deadline
         } else {

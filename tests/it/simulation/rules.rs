@@ -308,8 +308,8 @@ fn check_status(status: &Status, phase: Phase) -> Result<(), Broken> {
 }
 
 fn check_left(status: &Status) -> Result<(), Broken> {
-    if status.drain.as_ref().and_then(|d| d.exit) != Some(3) {
-        return Err("the deadline passed and the exit code is not 3".into());
+    if !matches!(status.drain.as_ref().and_then(|d| d.exit), Some(3 | 7)) {
+        return Err("the deadline passed and the exit code is neither 3 nor 7".into());
     }
     let silent =
         |v: &&vmdrain_agent::drain::status::VmStatus| v.phase == VmPhase::Left && v.says.is_empty();

@@ -107,6 +107,21 @@ fn the_deadline_lets_the_host_go_and_names_who_is_left() {
 }
 
 #[test]
+fn a_server_that_was_never_reached_has_an_exit_code_of_its_own() {
+    let mut story = Story::full();
+    story.vm("a");
+    story.node_fault = Some(FaultClass::Transient);
+    let trigger = Trigger {
+        deadline: Some(Duration::from_secs(60)),
+        ..Trigger::default()
+    };
+    // No picture comes either.
+    story.input(Input::Trigger(Token(1), trigger)).wait(61);
+    assert_eq!(story.exit(), Some(7));
+    assert!(story.was_told("before the VMs of node n1 could be seen"));
+}
+
+#[test]
 fn the_deadline_of_a_hold_leaves_a_margin() {
     use super::super::hold_deadline;
     let s = Duration::from_secs;

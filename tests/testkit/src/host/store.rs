@@ -56,8 +56,8 @@ impl RecordStore for MemoryStore {
         }
     }
 
-    fn save(&self, record: &Record) -> Result<(), String> {
-        let text = serde_json::to_string(record).map_err(|error| error.to_string())?;
+    async fn save(&self, record: Record) -> Result<(), String> {
+        let text = serde_json::to_string(&record).map_err(|error| error.to_string())?;
         let mut disk = self.lock();
         if let Some(why) = &disk.broken {
             return Err(format!("the state file cannot be written: {why}"));
@@ -66,7 +66,7 @@ impl RecordStore for MemoryStore {
         Ok(())
     }
 
-    fn forget(&self) -> Result<(), String> {
+    async fn forget(&self) -> Result<(), String> {
         self.lock().file = None;
         Ok(())
     }
