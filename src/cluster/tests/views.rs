@@ -274,7 +274,7 @@ fn a_node_that_comes_up() {
         (Some(i64::MIN), false, 110)
     );
 
-    up["status"]["allocatable"] = json!(["odd"]);
+    up["status"]["allocatable"] = json!("odd");
     let seen = view::<Node>(&up).unwrap();
     assert!(
         seen.troubles

@@ -298,17 +298,6 @@ fn after_a_soft_reboot_only_reports_of_the_new_user_space_count() {
 #[test]
 fn a_record_of_before_a_soft_reboot_is_old() {
     let mut story = Story::full();
-    story.vm("a").shutdown().accepted("a").moves("a");
-    assert_eq!(story.phase(), Phase::Drained);
-    story.policy.userspace = Userspace {
-        soft_reboots: Some(1),
-        started: None,
-    };
-    // The record and the marker were written without: it cannot be told, so the drain goes on.
-    story.starts();
-    assert_eq!(story.uncordons, 0);
-
-    let mut story = Story::full();
     story.policy.userspace = Userspace {
         soft_reboots: Some(0),
         started: None,
