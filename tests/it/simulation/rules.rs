@@ -214,7 +214,8 @@ impl Run {
         if !status.warnings.is_empty() {
             return Ok(());
         }
-        if matches!(self.cluster.note, CordonMark::Note(_)) {
+        // What an earlier drain was to keep is not this one's to take away.
+        if matches!(&self.cluster.note, CordonMark::Note(note) if !note.keep) {
             return Err("undone, and our cordon is still there".into());
         }
         if self.watcher.vanishes > 0 && !self.host.held {

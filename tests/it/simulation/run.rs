@@ -53,6 +53,8 @@ pub(super) struct Run {
     pub(super) process: u32,
     pub(super) watch: u32,
     pub(super) watching: bool,
+    /// When the newest picture arrives.
+    pub(super) last_picture: u64,
     /// Of the Node alone.
     pub(super) node_only: bool,
     /// Boots that are still to come, the next one last.
@@ -83,6 +85,7 @@ impl Run {
             process: 0,
             watch: 0,
             watching: false,
+            last_picture: 0,
             node_only: false,
             boots: plan.boots.iter().rev().copied().collect(),
             last_event: 0,

@@ -177,7 +177,13 @@ impl Run {
             self.at(self.now + 20_000, Event::Tick(Tick::Healed));
         } else {
             let picture = Box::new(self.picture());
-            self.at(self.now + after, Event::Picture(watch, picture));
+            let mut at = self.now + after;
+            if !(self.storm() && after > 20) {
+                // One watch keeps its order; only the late ones of a storm are overtaken.
+                at = at.max(self.last_picture);
+                self.last_picture = at;
+            }
+            self.at(at, Event::Picture(watch, picture));
             if self.storm() && after > 20 {
                 // Pictures overtake each other; a late one is followed by a right one.
                 self.at(self.plan.storm_until + 1, Event::Tick(Tick::Healed));
