@@ -14,4 +14,5 @@ mod bus;
 mod hold;
 mod signals;
 mod stage;
+mod userspace;
 mod vanish;
