@@ -20,38 +20,10 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
     // The API server itself waits 10 s for virt-api: a little more, so that its answer wins.
     let limit = request.mul_f64(1.25);
     Some(match action {
-        Action::ReadNode(id) => (
-            id,
-            Box::pin(async move { Outcome::Node(within(limit, cluster.read_node()).await) }),
-        ),
-        Action::Cordon {
-            id,
-            resource_version,
-            note,
-        } => (
-            id,
-            Box::pin(async move {
-                Outcome::Node(within(limit, cluster.cordon(&resource_version, note.as_ref())).await)
-            }),
-        ),
-        Action::Uncordon {
-            id,
-            resource_version,
-        } => (
-            id,
-            Box::pin(async move {
-                Outcome::Node(within(limit, cluster.uncordon(&resource_version)).await)
-            }),
-        ),
-        Action::Unmark {
-            id,
-            resource_version,
-        } => (
-            id,
-            Box::pin(async move {
-                Outcome::Node(within(limit, cluster.unmark(&resource_version)).await)
-            }),
-        ),
+        node @ (Action::ReadNode(_)
+        | Action::Cordon { .. }
+        | Action::Uncordon { .. }
+        | Action::Unmark { .. }) => return on_node(node, cluster, limit),
         Action::Evict { id, pod, dry_run } => (
             id,
             Box::pin(
@@ -103,6 +75,49 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
         | Action::ForgetRecord
         | Action::Answer(..)
         | Action::Tell(_) => return None,
+    })
+}
+
+/// What concerns the own Node.
+fn on_node<C: Cluster>(
+    action: Action,
+    cluster: Arc<C>,
+    limit: Duration,
+) -> Option<(EffectId, Work)> {
+    Some(match action {
+        Action::ReadNode(id) => (
+            id,
+            Box::pin(async move { Outcome::Node(within(limit, cluster.read_node()).await) }),
+        ),
+        Action::Cordon {
+            id,
+            resource_version,
+            note,
+        } => (
+            id,
+            Box::pin(async move {
+                Outcome::Node(within(limit, cluster.cordon(&resource_version, note.as_ref())).await)
+            }),
+        ),
+        Action::Uncordon {
+            id,
+            resource_version,
+        } => (
+            id,
+            Box::pin(async move {
+                Outcome::Node(within(limit, cluster.uncordon(&resource_version)).await)
+            }),
+        ),
+        Action::Unmark {
+            id,
+            resource_version,
+        } => (
+            id,
+            Box::pin(async move {
+                Outcome::Node(within(limit, cluster.unmark(&resource_version)).await)
+            }),
+        ),
+        _ => return None,
     })
 }
 

@@ -173,6 +173,10 @@ pub struct HoldView {
 }
 
 /// The result of an effect.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one at a time, handed over once; nobody keeps a list of them"
+)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// The Node as the server returned it.

@@ -188,14 +188,13 @@ impl Run {
                 self.watcher.shown(&picture);
                 self.input(Input::Picture(picture))
             }
-            Event::Result(..) | Event::Picture(..) => Ok(()),
             Event::Order(order) => self.order(order),
             Event::Restart => self.start_agent(),
             Event::Signal => self.signal(),
             Event::HostOff(since) if self.host.pending && self.host.since == since => {
                 self.host_goes_off()
             }
-            Event::HostOff(_) => Ok(()),
+            Event::Result(..) | Event::Picture(..) | Event::HostOff(_) => Ok(()),
             Event::HostUp(boot) => self.host_comes_up(boot),
         }
     }

@@ -63,17 +63,17 @@ impl Machine {
         let restore = self.restore.as_ref()?;
         let late = now >= restore.since + self.policy.restore_wait;
         let waited = span(now.since(restore.since));
-        match self.phase {
-            Phase::Restoring => late.then(|| {
-                let waits = restore.waits().join("; ");
+        if self.phase == Phase::Restoring {
+            let waits = restore.waits().join("; ");
+            return late.then(|| {
                 format!("the node is still cordoned {waited} after it came up: {waits}")
-            }),
-            _ if restore.trouble.is_empty() => None,
-            _ => Some(format!(
-                "whether the node has to be given back is not known yet: {}",
-                restore.trouble
-            )),
+            });
         }
+        let trouble = &restore.trouble;
+        (!trouble.is_empty()).then(|| {
+            format!("whether the node has to be given back is not known yet: {trouble}")
+        })
+    }
     }
 }
 

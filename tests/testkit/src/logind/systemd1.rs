@@ -49,7 +49,7 @@ struct Manager {
 #[zbus::interface(name = "org.freedesktop.systemd1.Manager")]
 impl Manager {
     #[zbus(property(emits_changed_signal = "false"))]
-    async fn soft_reboots_count(&self) -> Result<u32, Refused> {
+    fn soft_reboots_count(&self) -> Result<u32, Refused> {
         if Version(self.facts.version).counts_soft_reboots() {
             return Ok(self.facts.soft_reboots);
         }
@@ -60,7 +60,7 @@ impl Manager {
     }
 
     #[zbus(property(emits_changed_signal = "const"))]
-    async fn userspace_timestamp_monotonic(&self) -> u64 {
+    fn userspace_timestamp_monotonic(&self) -> u64 {
         self.facts.started
     }
 }

@@ -67,6 +67,15 @@ impl History {
         )
     }
 
+    /// The host goes down past logind.
+    pub(super) fn falls(&mut self, kind: Then) {
+        let at = self.clock.elapsed();
+        self.moments.push(Moment {
+            at,
+            change: Change::Down(kind),
+        });
+    }
+
     /// Whether it went down for a soft-reboot.
     pub(super) fn was_soft(&self) -> bool {
         matches!(self.last_power(), Some(Change::Down(Then::SoftReboot)))

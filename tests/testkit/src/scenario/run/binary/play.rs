@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use vmdrain_agent::drain::status::Status;
 
+use super::super::model::then;
 use super::super::scene::{Glance, Journal, Results};
 use super::super::stage::{NotPlayed, STATE_FILE, Stage};
 use super::{BinaryStage, LOOK, READY, RESTART};
@@ -45,9 +46,8 @@ impl Stage for BinaryStage {
             HostDo::Down(kind, via) => match via.with {
                 // A refusal is logind's answer to whoever asked, not a failure of the story.
                 Way::Logind => drop(self.logind.poweroff(word(*kind)).await),
-                Way::Target => {
-                    return Err(NotPlayed::NotYet("a shutdown past logind on this front"));
-                }
+                // Nobody is asked and nobody is told.
+                Way::Target => self.history.falls(then(*kind)),
             },
             HostDo::Schedule(it) => {
                 self.schedule = Some(self.clock.elapsed() + it.within.0);
