@@ -1,9 +1,8 @@
 # The commands of the project. `make demo` shows it, `make test` proves it.
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
-PREFIX ?= /usr
 
-.PHONY: build demo test check bench install
+.PHONY: build demo test check bench packages install
 
 build:
 	$(CARGO) build --release --package vmdrain-agent
@@ -28,5 +27,19 @@ check:
 bench:
 	tests/bench
 
+# .deb and .rpm, checked, with their sizes.
+packages:
+	packaging/build
+
+# By hand: `make install`, then /usr/lib/vmdrain-agent/host-setup and `systemctl enable --now vmdrain-agent vmdrain-hold`.
+# The units name /usr/bin/vmdrain-agent, so there is no PREFIX; DESTDIR is for building a package.
 install: build
-	install -Dm755 "$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/vmdrain-agent" $(DESTDIR)$(PREFIX)/bin/vmdrain-agent
+	rm -rf packaging/generated
+	$(CARGO) run --quiet --example pages -- packaging/generated
+	install -Dm755 "$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/vmdrain-agent" $(DESTDIR)/usr/bin/vmdrain-agent
+	install -Dm755 packaging/host-setup $(DESTDIR)/usr/lib/vmdrain-agent/host-setup
+	test -e $(DESTDIR)/etc/vmdrain-agent/config.toml || install -Dm644 packaging/etc/config.toml $(DESTDIR)/etc/vmdrain-agent/config.toml
+	for root in systemd packaging/generated; do \
+	  (cd $$root && find usr -type f) | while read -r file; do install -Dm644 "$$root/$$file" "$(DESTDIR)/$$file" || exit 1; done || exit 1; done
+	install -Dm644 packaging/generated/zsh/_vmdrain-agent $(DESTDIR)/usr/share/zsh/site-functions/_vmdrain-agent
+	install -Dm644 -t $(DESTDIR)/usr/share/doc/vmdrain-agent README.md CHANGELOG.md docs/*

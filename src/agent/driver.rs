@@ -10,6 +10,7 @@ use crate::drain::machine::Machine;
 use crate::drain::policy::Policy;
 use crate::drain::status::Status;
 use crate::drain::world::Picture;
+use crate::telemetry::catalog::message_id;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -111,7 +112,11 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
         stop: impl Future<Output = ()> + Send,
     ) {
         if let Some(why) = warning {
-            tracing::warn!(vmdrain_reason = "StateFileSetAside", "{why}");
+            tracing::warn!(
+                vmdrain_reason = "StateFileSetAside",
+                message_id = message_id("StateFileSetAside"),
+                "{why}"
+            );
         }
         let (to_us, mut host_events) = mpsc::channel(QUEUE);
         let host = Arc::clone(&self.parts.host);
@@ -150,6 +155,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
         {
             tracing::error!(
                 vmdrain_reason = "StateFileNotWritten",
+                message_id = message_id("StateFileNotWritten"),
                 "the disk of the state file does not answer; after the next start the agent could not tell its own marks"
             );
         }
@@ -221,7 +227,11 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
 
     fn host_started(&mut self, result: Result<HoldView, String>) {
         let hold = result.unwrap_or_else(|why| {
-            tracing::error!(vmdrain_reason = "HoldMissing", "no hold on the host: {why}");
+            tracing::error!(
+                vmdrain_reason = "HoldMissing",
+                message_id = message_id("HoldMissing"),
+                "no hold on the host: {why}"
+            );
             HoldView {
                 held: false,
                 limit: None,
@@ -314,6 +324,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             .unwrap_or_default();
         let phase = self.machine.phase().name();
         let (reason, text) = (notice.reason, &notice.text);
+        let message_id = message_id(reason);
         match notice.level {
             Level::Info => {
                 tracing::info!(
@@ -321,6 +332,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                     vmdrain_vmi = vm,
                     vmdrain_phase = phase,
                     vmdrain_reason = reason,
+                    message_id,
                     "{text}"
                 );
             }
@@ -330,6 +342,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                     vmdrain_vmi = vm,
                     vmdrain_phase = phase,
                     vmdrain_reason = reason,
+                    message_id,
                     "{text}"
                 );
             }
@@ -339,6 +352,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                     vmdrain_vmi = vm,
                     vmdrain_phase = phase,
                     vmdrain_reason = reason,
+                    message_id,
                     "{text}"
                 );
             }

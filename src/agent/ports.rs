@@ -97,10 +97,12 @@ pub trait Host: Send + Sync + 'static {
 pub trait RecordStore: Send + Sync + 'static {
     /// The record of the last run. A damaged file is set aside and reported as `Err` with a sentence.
     fn load(&self) -> Result<Option<Record>, String>;
-    /// Atomic and durable when it ends.
+    /// Atomic: when it ends, another process finds this record. It need not have reached the disk.
     fn save(&self, record: Record) -> impl Future<Output = Result<(), String>> + Send;
     /// Removes it.
     fn forget(&self) -> impl Future<Output = Result<(), String>> + Send;
+    /// When it ends, what was saved or forgotten outlives a power failure.
+    fn sync(&self) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 /// The only clock.

@@ -2,20 +2,31 @@
 //!
 //! A disk may take its time (an fsync of a second is nothing unusual), and the driver must not stand still
 //! meanwhile: the deadline, the answers and the release go on. What must not overtake the record (a write to
-//! the cluster that a restarted agent has to know as its own) waits for [`Recorder::written`].
+//! the cluster that a restarted agent has to know as its own) waits for [`Recorder::written`]. That is when
+//! the next process finds it; the fsync follows behind. A power failure between the two costs nothing: the
+//! marked VMs are gone with it, and whose the cordon is stands on the Node as well.
 
 use super::ports::RecordStore;
 use crate::drain::record::Record;
+use crate::telemetry::catalog::message_id;
 use std::future::Future;
 use std::sync::Arc;
-use tokio::sync::{mpsc, watch};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{Notify, mpsc};
 
 /// The way to the task that writes.
 #[derive(Debug)]
 pub(super) struct Recorder {
     wanted: mpsc::UnboundedSender<(u64, Write)>,
     last: u64,
-    done: watch::Receiver<u64>,
+    progress: Arc<Progress>,
+}
+
+/// How far the task is. Wakes in the order of waiting, so that the same simulation is the same on every run.
+#[derive(Debug, Default)]
+struct Progress {
+    done: AtomicU64,
+    news: Notify,
 }
 
 #[derive(Debug)]
@@ -30,13 +41,13 @@ impl Recorder {
         store: Arc<S>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (wanted, inbox) = mpsc::unbounded_channel();
-        let (tell, done) = watch::channel(0);
+        let progress = Arc::<Progress>::default();
         let recorder = Self {
             wanted,
             last: 0,
-            done,
+            progress: Arc::clone(&progress),
         };
-        (recorder, write_all(store, inbox, tell))
+        (recorder, write_all(store, inbox, progress))
     }
 
     /// Wants this record on the disk; an older one that is not written yet need not be any more.
@@ -51,15 +62,21 @@ impl Recorder {
 
     fn want(&mut self, write: Write) {
         self.last += 1;
-        // Without the task there is nobody to write: `written` then waits for nothing.
+        // Without the task nobody writes; who waits for it does so for a bounded time.
         let _ = self.wanted.send((self.last, write));
     }
 
-    /// Ends when everything that was wanted so far is on the disk, or has failed and was told.
+    /// Ends when the next process would find everything that was wanted so far, or writing it has failed and was told.
     pub(super) fn written(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (mut done, last) = (self.done.clone(), self.last);
+        let (progress, last) = (Arc::clone(&self.progress), self.last);
         async move {
-            let _ = done.wait_for(|done| *done >= last).await;
+            loop {
+                let news = progress.news.notified();
+                if progress.done.load(Ordering::SeqCst) >= last {
+                    return;
+                }
+                news.await;
+            }
         }
     }
 }
@@ -67,7 +84,7 @@ impl Recorder {
 async fn write_all<S: RecordStore>(
     store: Arc<S>,
     mut inbox: mpsc::UnboundedReceiver<(u64, Write)>,
-    done: watch::Sender<u64>,
+    progress: Arc<Progress>,
 ) {
     while let Some((mut number, mut write)) = inbox.recv().await {
         while let Ok(newer) = inbox.try_recv() {
@@ -77,14 +94,20 @@ async fn write_all<S: RecordStore>(
             Write::Save(record) => store.save(*record).await,
             Write::Forget => store.forget().await,
         };
+        progress.done.store(number, Ordering::SeqCst);
+        progress.news.notify_waiters();
         // A state file that cannot be written does not stop a drain, but somebody has to know.
+        let result = match result {
+            Ok(()) => store.sync().await,
+            Err(why) => Err(why),
+        };
         if let Err(why) = result {
             tracing::error!(
                 vmdrain_reason = "StateFileNotWritten",
+                message_id = message_id("StateFileNotWritten"),
                 "{why}; after a crash the agent could not tell its own marks"
             );
         }
-        done.send_replace(number);
     }
 }
 
@@ -92,6 +115,7 @@ async fn write_all<S: RecordStore>(
 mod tests {
     use super::*;
     use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
     use tokio::sync::Semaphore;
 
@@ -100,6 +124,7 @@ mod tests {
     struct SlowDisk {
         let_go: Semaphore,
         written: Mutex<Vec<String>>,
+        syncs: AtomicUsize,
     }
 
     impl SlowDisk {
@@ -107,6 +132,7 @@ mod tests {
             Arc::new(Self {
                 let_go: Semaphore::new(0),
                 written: Mutex::new(Vec::new()),
+                syncs: AtomicUsize::new(0),
             })
         }
 
@@ -132,6 +158,11 @@ mod tests {
 
         async fn forget(&self) -> Result<(), String> {
             self.write("gone".into()).await
+        }
+
+        async fn sync(&self) -> Result<(), String> {
+            self.syncs.fetch_add(1, Ordering::SeqCst);
+            Ok(())
         }
     }
 

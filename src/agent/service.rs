@@ -9,6 +9,7 @@ use crate::drain::policy::Policy;
 use crate::host::{
     self, BootClock, FileStore, Identity, Instance, Logind, NotAlone, Signal, Signals, notify,
 };
+use crate::telemetry::catalog::message_id;
 use crate::telemetry::logging;
 use std::future::Future;
 use std::sync::Arc;
@@ -165,7 +166,11 @@ async fn connect_patiently(
                     "no way to the cluster yet, nothing protects the VMs of this host: {why}"
                 );
                 if told != text {
-                    tracing::warn!(vmdrain_reason = "NoCredentials", "{text}");
+                    tracing::warn!(
+                        vmdrain_reason = "NoCredentials",
+                        message_id = message_id("NoCredentials"),
+                        "{text}"
+                    );
                     notify::status(&text);
                     notify::ready();
                     told = text;
@@ -197,6 +202,7 @@ async fn ready_when_held(handle: Handle) {
             let trouble = handle.status.borrow().hold.trouble.clone();
             tracing::error!(
                 vmdrain_reason = "HoldMissing",
+                message_id = message_id("HoldMissing"),
                 "ready without a hold on the host: {trouble}"
             );
             notify::ready();
@@ -273,6 +279,7 @@ fn alone_if_possible(settings: &Settings) -> Result<Option<Instance>, RunError> 
         Err(NotAlone::Unusable(why)) => {
             tracing::error!(
                 vmdrain_reason = "StateDirUnusable",
+                message_id = message_id("StateDirUnusable"),
                 "{why}; the agent runs all the same, but after a crash it could not tell its own marks: make {} writable, then `systemctl restart vmdrain-agent`",
                 settings.host.state_dir.display()
             );

@@ -94,7 +94,9 @@ impl<C: Clock> KubeCluster<C> {
         what: &str,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<NodeView, Fault> {
+        let urgent = self.doors.urgent();
         let answer = self.send(what, request).await?;
+        drop(urgent);
         if !answer.is_success() {
             return Err(fault::from_reply(what, &answer.reply()));
         }
@@ -144,7 +146,9 @@ impl<C: Clock> KubeCluster<C> {
         };
         let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);
         let request = Request::new(path).create_subresource("eviction", &pod.name, &params, body);
+        let urgent = self.doors.urgent();
         let reply = self.send(&what, request).await?.reply();
+        drop(urgent);
         if is_budget_refusal(&reply) {
             self.interest.raise(self.clock.now());
         }

@@ -37,7 +37,7 @@ use client::Connection;
 use events::Sent;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
-use watch::{Interest, Scene, Scope};
+use watch::{Doors, Interest, Scene, Scope};
 
 /// How to reach the cluster, and as which node.
 #[derive(Clone, Debug)]
@@ -94,6 +94,7 @@ pub struct KubeCluster<C> {
     clock: Arc<C>,
     timing: Arc<Timing>,
     interest: Arc<Interest>,
+    doors: Arc<Doors>,
     events: Mutex<Sent>,
     watching: Mutex<Option<JoinHandle<()>>>,
 }
@@ -111,6 +112,7 @@ impl<C: Clock> KubeCluster<C> {
             clock: Arc::new(clock),
             timing,
             interest: Arc::default(),
+            doors: Arc::new(Doors::new()),
             events: Mutex::default(),
             watching: Mutex::new(None),
         };
@@ -125,6 +127,7 @@ impl<C: Clock> KubeCluster<C> {
             Arc::clone(&self.clock),
             Arc::clone(&self.timing),
             Arc::clone(&self.interest),
+            Arc::clone(&self.doors),
         );
         self.replace_watch(Some(tokio::spawn(scene.run(scope, sender))));
         receiver

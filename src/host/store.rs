@@ -74,6 +74,11 @@ impl RecordStore for FileStore {
         let store = self.clone();
         off_the_loop(move || store.remove()).await
     }
+
+    async fn sync(&self) -> Result<(), String> {
+        let store = self.clone();
+        off_the_loop(move || store.flush()).await
+    }
 }
 
 /// A disk may stand still for seconds; nothing else must.
@@ -101,9 +106,8 @@ impl FileStore {
             .map_err(|e| format!("cannot write the record as JSON: {e}"))?;
         fs::create_dir_all(&self.folder).map_err(|e| failed("make the folder of", e))?;
         let temporary = self.folder.join(format!(".{FILE}.new"));
-        let written = write_through(&temporary, &bytes)
-            .and_then(|()| fs::rename(&temporary, self.path()))
-            .and_then(|()| sync_folder(&self.folder));
+        let written =
+            write_new(&temporary, &bytes).and_then(|()| fs::rename(&temporary, self.path()));
         if let Err(e) = written {
             // Best effort: a half-written temporary file is overwritten by the next save anyway.
             let _ = fs::remove_file(&temporary);
@@ -118,10 +122,24 @@ impl FileStore {
                 "cannot remove the state file {}: {e}",
                 self.path().display()
             )),
-            Ok(()) => sync_folder(&self.folder)
-                .map_err(|e| format!("cannot sync {}: {e}", self.folder.display())),
-            Err(_) => Ok(()),
+            Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    fn flush(&self) -> Result<(), String> {
+        let synced = match File::open(self.path()) {
+            Ok(file) => file.sync_all(),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        };
+        synced
+            .and_then(|()| File::open(&self.folder)?.sync_all())
+            .map_err(|e| {
+                format!(
+                    "the state file {} may not outlive a power failure: {e}",
+                    self.path().display()
+                )
+            })
     }
 }
 
@@ -144,19 +162,14 @@ fn decode(bytes: &[u8]) -> Result<Record, String> {
     serde_json::from_slice(bytes).map_err(|e| format!("it is damaged ({e})"))
 }
 
-fn write_through(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
         .open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    File::open(folder)?.sync_all()
+    file.write_all(bytes)
 }
 
 #[cfg(test)]
@@ -180,6 +193,7 @@ mod tests {
         assert_eq!(store.load(), Ok(None));
         store.remove().unwrap();
         store.write(&record()).unwrap();
+        store.flush().unwrap();
         let second = Record {
             phase: "confirming".into(),
             ..record()
@@ -222,7 +236,7 @@ mod tests {
     fn a_full_disk_is_a_sentence_and_keeps_the_old_record() {
         let full = Path::new("/dev/full");
         assert!(full.exists());
-        let said = write_through(full, b"x").unwrap_err();
+        let said = write_new(full, b"x").unwrap_err();
         assert_eq!(said.kind(), ErrorKind::StorageFull);
 
         // A folder that cannot be made stands for any failure on the way.

@@ -7,9 +7,12 @@
 use nix::sys::stat::fstat;
 use std::io::IsTerminal;
 use tracing_journald::{Priority, PriorityMappings};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
-use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
+use tracing_subscriber::{Layer, Registry, reload};
 
 /// What is shown of each crate when nothing else is asked for.
 const BASE: &str = "kube_client=off,kube_runtime=warn,warn";
@@ -28,7 +31,7 @@ pub enum Destination {
 
 /// Changes the level of a running program.
 #[derive(Clone, Debug)]
-pub struct Level(reload::Handle<EnvFilter, Registry>);
+pub struct Level(reload::Handle<Targets, Registry>);
 
 impl Level {
     /// Takes a new `log.level`.
@@ -46,7 +49,7 @@ impl Level {
 ///
 /// # Errors
 /// A sentence when it is neither.
-pub fn filter(level: &str) -> Result<EnvFilter, String> {
+pub fn filter(level: &str) -> Result<Targets, String> {
     let bad = || {
         format!(
             "'{level}' is neither error, warn, info, debug or trace nor a filter such as vmdrain_agent=debug,kube_client=warn"
@@ -60,7 +63,7 @@ pub fn filter(level: &str) -> Result<EnvFilter, String> {
     } else {
         return Err(bad());
     };
-    EnvFilter::builder().parse(&directives).map_err(|_| bad())
+    directives.parse().map_err(|_| bad())
 }
 
 /// Starts to log; once per process. Answers where to, and the handle that changes the level.
@@ -78,6 +81,7 @@ pub fn start(level: &str) -> Result<(Destination, Level), String> {
             return Ok((Destination::Journal, Level(handle)));
         }
         let plain = tracing_subscriber::fmt::layer()
+            .fmt_fields(without_message_id())
             .with_writer(std::io::stderr)
             .with_ansi(false)
             .without_time();
@@ -86,12 +90,22 @@ pub fn start(level: &str) -> Result<(Destination, Level), String> {
     }
     let colour = std::io::stderr().is_terminal() && !no_colour();
     let text = tracing_subscriber::fmt::layer()
+        .fmt_fields(without_message_id())
         .with_writer(std::io::stderr)
         .with_ansi(colour)
         .with_target(false)
         .boxed();
     told(registry.with(text).try_init())?;
     Ok((Destination::Stderr, Level(handle)))
+}
+
+/// The id of a message is for the journal's catalog; as text it would be noise.
+fn without_message_id() -> impl for<'w> FormatFields<'w> + 'static {
+    debug_fn(|writer, field, value| match field.name() {
+        "message_id" => Ok(()),
+        "message" => write!(writer, "{value:?} "),
+        name => write!(writer, "{name}={value:?} "),
+    })
 }
 
 /// <https://no-color.org>: set to anything but the empty text.

@@ -1,3 +1,4 @@
 //! What the outside sees of the program besides its interfaces: the journal.
 
+pub mod catalog;
 pub mod logging;

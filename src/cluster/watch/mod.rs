@@ -29,7 +29,7 @@ use crate::agent::ports::Clock;
 use crate::drain::time::Mono;
 use crate::drain::world::Picture;
 use board::Board;
-use doors::Doors;
+pub(super) use doors::Doors;
 use follow::Follower;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub(super) struct Scene<C> {
     pub(super) interest: Arc<Interest>,
     pub(super) board: Board,
     /// Who may open a connection now.
-    doors: Doors,
+    doors: Arc<Doors>,
     /// One watch was found dead: the others are looked at as well.
     pub(super) suspicion: Notify,
 }
@@ -87,6 +87,7 @@ impl<C: Clock> Scene<C> {
         clock: Arc<C>,
         timing: Arc<Timing>,
         interest: Arc<Interest>,
+        doors: Arc<Doors>,
     ) -> Self {
         Self {
             node: node.to_owned(),
@@ -95,7 +96,7 @@ impl<C: Clock> Scene<C> {
             timing,
             interest,
             board: Board::new(),
-            doors: Doors::new(),
+            doors,
             suspicion: Notify::new(),
         }
     }
@@ -105,10 +106,10 @@ impl<C: Clock> Scene<C> {
         let scene = Arc::new(self);
         // Dropped, and with it every follower, when this function ends in whatever way.
         let mut followers = JoinSet::new();
-        if scope == Scope::Everything {
-            scene.spawn_followers(&mut followers);
+        match scope {
+            Scope::Everything => scene.spawn_followers(&mut followers),
+            Scope::Node => scene.spawn_node(&mut followers),
         }
-        scene.spawn_node(&mut followers);
         tokio::select! {
             () = pictures.closed() => {}
             () = scene.publish(&pictures) => {}
@@ -140,6 +141,7 @@ impl<C: Clock> Scene<C> {
             }
             .follow::<Pod>(),
         );
+        self.spawn_node(followers);
         followers.spawn(
             Follower {
                 scene: Arc::clone(self),

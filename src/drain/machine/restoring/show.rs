@@ -65,15 +65,12 @@ impl Machine {
         let waited = span(now.since(restore.since));
         if self.phase == Phase::Restoring {
             let waits = restore.waits().join("; ");
-            return late.then(|| {
-                format!("the node is still cordoned {waited} after it came up: {waits}")
-            });
+            return late
+                .then(|| format!("the node is still cordoned {waited} after it came up: {waits}"));
         }
         let trouble = &restore.trouble;
-        (!trouble.is_empty()).then(|| {
-            format!("whether the node has to be given back is not known yet: {trouble}")
-        })
-    }
+        (!trouble.is_empty())
+            .then(|| format!("whether the node has to be given back is not known yet: {trouble}"))
     }
 }
 

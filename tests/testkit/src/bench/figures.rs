@@ -68,6 +68,13 @@ fn signal(latencies: &Latencies) -> Vec<Figure> {
     );
     all.extend(spread(
         GROUP,
+        "100 VMs: to the first eviction",
+        &latencies.first,
+        Some(&latencies.kubectl_first),
+        &[Goal::TimesLess(10.0)],
+    ));
+    all.extend(spread(
+        GROUP,
         "100 VMs: to all evictions that need not wait (kubectl: its first)",
         &latencies.evictions,
         Some(&latencies.kubectl_first),

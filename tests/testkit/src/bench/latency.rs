@@ -28,6 +28,8 @@ pub(super) struct Latencies {
     pub(super) ready: Samples,
     /// The agent: signal to cordon.
     pub(super) cordon: Samples,
+    /// The agent: signal to its first eviction.
+    pub(super) first: Samples,
     /// The agent: signal to the last of the evictions that need not wait.
     pub(super) evictions: Samples,
     /// `kubectl cordon`: start to cordon.
@@ -80,12 +82,14 @@ async fn agent(binary: &Path, setting: &Setting, all: &mut Latencies) -> anyhow:
     all.ready.take(arena.now().saturating_sub(start));
     let signal = arena.now();
     host.logind.poweroff(Kind::Poweroff).await?;
-    let (cordon, evictions) = arena
+    let (cordon, eviction, evictions) = arena
         .wait_asked("eviction of all that need not wait", BOUND, |entries| {
-            Some((first(entries, cordons)?, all_asked(entries)?))
+            let cordon = first(entries, cordons)?;
+            Some((cordon, first(entries, evicts)?, all_asked(entries)?))
         })
         .await?;
     all.cordon.take(cordon.saturating_sub(signal));
+    all.first.take(eviction.saturating_sub(signal));
     all.evictions.take(evictions.saturating_sub(signal));
     Ok(())
 }

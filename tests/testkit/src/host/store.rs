@@ -70,4 +70,8 @@ impl RecordStore for MemoryStore {
         self.lock().file = None;
         Ok(())
     }
+
+    async fn sync(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
