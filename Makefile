@@ -34,9 +34,9 @@ packages:
 # By hand: `make install`, then /usr/lib/vmdrain-agent/host-setup and `systemctl enable --now vmdrain-agent vmdrain-hold`.
 # The units name /usr/bin/vmdrain-agent, so there is no PREFIX; DESTDIR is for building a package.
 install: build
-	rm -rf packaging/generated
-	$(CARGO) run --quiet --example pages -- packaging/generated
-	install -Dm755 "$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/vmdrain-agent" $(DESTDIR)/usr/bin/vmdrain-agent
+	@target=$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
+	  packaging/generate "$$target/release/vmdrain-agent" && \
+	  install -Dm755 "$$target/release/vmdrain-agent" $(DESTDIR)/usr/bin/vmdrain-agent
 	install -Dm755 packaging/host-setup $(DESTDIR)/usr/lib/vmdrain-agent/host-setup
 	test -e $(DESTDIR)/etc/vmdrain-agent/config.toml || install -Dm644 packaging/etc/config.toml $(DESTDIR)/etc/vmdrain-agent/config.toml
 	for root in systemd packaging/generated; do \

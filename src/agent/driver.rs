@@ -170,6 +170,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
         match event {
             HostEvent::Shutdown(shutdown) => self.input(Input::Shutdown(shutdown)),
             HostEvent::ShutdownVanished { why } => self.input(Input::ShutdownVanished { why }),
+            HostEvent::Scheduled(schedule) => self.input(Input::Scheduled(schedule)),
             HostEvent::Hold(hold) => self.input(Input::Hold(hold)),
         }
     }
@@ -236,6 +237,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 held: false,
                 limit: None,
                 trouble: why,
+                ..HoldView::default()
             }
         });
         // Without logind nobody knows whether a shutdown is pending: that is not "no longer pending".

@@ -4,7 +4,7 @@ use crate::drain::action::{Fault, HoldView, LogindAnswer, Notice};
 use crate::drain::answer::Reply;
 use crate::drain::record::Record;
 use crate::drain::time::Mono;
-use crate::drain::trigger::{Shutdown, Then};
+use crate::drain::trigger::{Schedule, Shutdown, Then};
 use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
 use std::future::Future;
 use tokio::sync::{mpsc, watch};
@@ -70,6 +70,8 @@ pub enum HostEvent {
         /// How it was noticed.
         why: String,
     },
+    /// What is scheduled for later (`shutdown +10`): told at the first look, and whenever it has changed.
+    Scheduled(Option<Schedule>),
     /// The lock or the limit changed.
     Hold(HoldView),
 }

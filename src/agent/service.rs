@@ -2,12 +2,14 @@
 
 use super::command::Handle;
 use super::driver::{self, Parts};
+use super::ports::Host;
 use crate::bus;
 use crate::cluster::{self, ConnectError, Connected, KubeCluster, Origin};
 use crate::config::{Live, Settings};
 use crate::drain::policy::Policy;
 use crate::host::{
-    self, BootClock, FileStore, Identity, Instance, Logind, NotAlone, Signal, Signals, notify,
+    self, BootClock, EndingHost, FileStore, Identity, Instance, Logind, NotAlone, Signal, Signals,
+    notify,
 };
 use crate::telemetry::catalog::message_id;
 use crate::telemetry::logging;
@@ -118,19 +120,42 @@ pub async fn standalone(
         };
         RunError::Host(format!("{why}; {cure}"))
     })?;
+    let identity = Identity::ask(bus.as_deref(), &settings.timing.host).await;
+    let host = logind(settings, bus);
+    alone_with(settings, host, identity, Some(alone), stop).await
+}
+
+/// A drain in this process in the stop job of a system that is going down, when the daemon is dead or hangs: a daemon
+/// that still has the lock file is passed over, because waiting for it would cost the VMs.
+pub async fn stopping(
+    settings: &Settings,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(Handle, impl Future<Output = ()> + Send + 'static), RunError> {
+    let alone = alone(settings)
+        .inspect_err(|why| {
+            tracing::warn!(
+                vmdrain_reason = "NotAlone",
+                "{why}; the host is going down, so the drain goes on all the same"
+            );
+        })
+        .ok();
+    let identity = Identity::ask(None, &settings.timing.host).await;
+    alone_with(settings, EndingHost, identity, alone, stop).await
+}
+
+async fn alone_with<H: Host>(
+    settings: &Settings,
+    host: H,
+    identity: Identity,
+    alone: Option<Instance>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(Handle, impl Future<Output = ()> + Send + 'static), RunError> {
     let Connected { cluster, node_name } =
         cluster::connect(cluster_options(settings), BootClock).await?;
-    let identity = Identity::ask(bus.as_deref(), &settings.timing.host).await;
-    let logind = logind(settings, bus);
     let policy = policy(settings, &node_name, &identity);
     let (policies, reload) = watch::channel(policy.clone());
-    let (handle, driving) = driver::start(
-        parts(settings, cluster, logind),
-        policy,
-        seed(),
-        reload,
-        stop,
-    );
+    let parts = parts(settings, cluster, host);
+    let (handle, driving) = driver::start(parts, policy, seed(), reload, stop);
     let whole = async move {
         driving.await;
         drop((policies, alone));
@@ -138,14 +163,14 @@ pub async fn standalone(
     Ok((handle, whole))
 }
 
-fn parts(
+fn parts<H: Host>(
     settings: &Settings,
     cluster: KubeCluster<BootClock>,
-    logind: Logind,
-) -> Parts<KubeCluster<BootClock>, Logind, FileStore, BootClock> {
+    host: H,
+) -> Parts<KubeCluster<BootClock>, H, FileStore, BootClock> {
     Parts {
         cluster: Arc::new(cluster),
-        host: Arc::new(logind),
+        host: Arc::new(host),
         store: Arc::new(FileStore::new(&settings.host.state_dir)),
         clock: Arc::new(BootClock),
     }
@@ -177,8 +202,11 @@ async fn connect_patiently(
                 }
             }
         }
+        // Waiting is no hanging: whoever watches over us has to hear that.
+        notify::watchdog();
+        let watched = notify::watchdog_interval().map_or(CREDENTIALS_AGAIN, |most| most / 2);
         tokio::select! {
-            () = tokio::time::sleep(CREDENTIALS_AGAIN) => {}
+            () = tokio::time::sleep(CREDENTIALS_AGAIN.min(watched)) => {}
             signal = signals.next() => {
                 if matches!(signal, Signal::Terminate | Signal::Interrupt) {
                     return Ok(None);
@@ -310,7 +338,10 @@ fn cluster_options(settings: &Settings) -> cluster::Options {
 
 fn logind(settings: &Settings, bus: Option<String>) -> Logind {
     Logind::new(host::Options {
+        // A stand-in on a private bus does not read this host's files.
+        root: bus.is_none().then(|| "/".into()),
         bus,
+        folder: Some(settings.host.logind_dir.clone()),
         timing: settings.timing.host,
         ..host::Options::default()
     })

@@ -156,6 +156,7 @@ mod tests {
                 held: true,
                 limit: Some(2700.0),
                 trouble: String::new(),
+                ..HoldStatus::default()
             },
             ..Status::default()
         })

@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 pub type Options = BTreeMap<String, OwnedVariant>;
 
 /// Reads the options of `Trigger`: `then` (s), `reason` (s), `deadline` (t in microseconds, or s as in `30m`),
-/// `on_deadline` (s), `allow_guest_shutdown` (b), `keep_cordoned` (b).
+/// `on_deadline` (s), `allow_guest_shutdown` (b), `keep_cordoned` (b), `stop_job` (b).
 pub fn trigger_from(options: &Options) -> Result<Trigger, BusError> {
     let mut trigger = Trigger::default();
     for (key, value) in options {
@@ -28,6 +28,7 @@ pub fn trigger_from(options: &Options) -> Result<Trigger, BusError> {
             "on_deadline" => trigger.on_deadline = Some(word(key, value)?),
             "allow_guest_shutdown" => trigger.allow_guest_shutdown = flag(key, value)?,
             "keep_cordoned" => trigger.keep_cordoned = flag(key, value)?,
+            "stop_job" => trigger.stop_job = flag(key, value)?,
             _ => return Err(unknown(key, "Trigger")),
         }
     }
@@ -44,6 +45,7 @@ pub fn trigger_to(trigger: &Trigger) -> Options {
         on_deadline,
         allow_guest_shutdown,
         keep_cordoned,
+        stop_job,
     } = trigger;
     let mut options = Options::new();
     put_word(&mut options, "then", then.as_ref());
@@ -61,6 +63,9 @@ pub fn trigger_to(trigger: &Trigger) -> Options {
         Variant::new(*allow_guest_shutdown),
     );
     put(&mut options, "keep_cordoned", Variant::new(*keep_cordoned));
+    if *stop_job {
+        put(&mut options, "stop_job", Variant::new(true));
+    }
     options
 }
 
@@ -178,6 +183,7 @@ mod tests {
             on_deadline: Some(OnDeadline::Proceed),
             allow_guest_shutdown: true,
             keep_cordoned: true,
+            stop_job: true,
         };
         for trigger in [Trigger::default(), full] {
             assert_eq!(trigger_from(&trigger_to(&trigger)), Ok(trigger));

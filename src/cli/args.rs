@@ -125,6 +125,9 @@ Examples:
         #[arg(short, long, value_enum, default_value_t = Format::Table)]
         output: Format,
     },
+    /// What the ExecStop= of vmdrain-hold.service runs: drains this node when the system is really going down
+    #[command(hide = true)]
+    HoldStop,
     /// Look at the configuration
     Config {
         /// What about it.
@@ -138,6 +141,12 @@ Example:
     Completions {
         /// The shell.
         shell: Shell,
+    },
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// The directory.
+        folder: PathBuf,
     },
 }
 
@@ -231,6 +240,7 @@ impl How {
             on_deadline: self.on_deadline,
             allow_guest_shutdown: self.allow_guest_shutdown,
             keep_cordoned: self.keep_cordoned,
+            stop_job: false,
         }
     }
 }

@@ -4,10 +4,11 @@ use super::args::{Args, Command, ConfigCommand, Format, Global, How};
 use super::daemon::Daemon;
 use super::exit::Exit;
 use super::failure::Failure;
+use super::hold_stop;
 use super::run;
 use super::screen::Screen;
 use super::watch::{self, Waiting};
-use super::{interrupts, settings, table};
+use super::{interrupts, manual, settings, table};
 use crate::agent::service::Setup;
 use crate::bus::Client;
 use crate::config::{Live, Sources};
@@ -42,6 +43,7 @@ pub(super) async fn carry_out(args: Args, screen: &mut Screen) -> Result<Exit, F
                 status(&daemon, output, screen).await
             }
         }
+        Command::HoldStop => Ok(hold_stop::run(&global, screen).await),
         Command::Config { what } => {
             let sources = sources(&global);
             match what {
@@ -55,10 +57,22 @@ pub(super) async fn carry_out(args: Args, screen: &mut Screen) -> Result<Exit, F
             screen.line(String::from_utf8_lossy(&text).trim_end())?;
             Ok(Exit::Done)
         }
+        Command::Man { folder } => match manual::write(&folder) {
+            Ok(()) => Ok(Exit::Done),
+            Err(why) => Err(Failure::new(
+                Exit::Failed,
+                format!(
+                    "the man pages cannot be written into {}: {why}",
+                    folder.display()
+                ),
+                "Some of them may be there.",
+                "",
+            )),
+        },
     }
 }
 
-fn sources(global: &Global) -> Sources {
+pub(super) fn sources(global: &Global) -> Sources {
     Sources::host(global.config.as_deref(), global.set.clone())
 }
 
@@ -80,7 +94,7 @@ async fn daemon(global: &Global) -> Result<Exit, Failure> {
     run::run(setup).await
 }
 
-fn start_log(level: &str) -> Result<(logging::Destination, logging::Level), Failure> {
+pub(super) fn start_log(level: &str) -> Result<(logging::Destination, logging::Level), Failure> {
     logging::start(level)
         .map_err(|why| Failure::new(Exit::Failed, format!("cannot log: {why}"), "", ""))
 }

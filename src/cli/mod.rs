@@ -6,9 +6,11 @@
 //! | `commands.rs` | which command does what |
 //! | `run.rs` | where the agent itself is started |
 //! | `daemon.rs` | what a daemon is, seen from here; `bus.rs` finds it on the bus |
+//! | `hold_stop/` | what the stop job of `vmdrain-hold.service` does (net 3) |
 //! | `watch.rs` | what waiting for a drain is, and what Ctrl-C does |
 //! | `table.rs`, `progress.rs` | how a status looks, at rest and in motion |
 //! | `look.rs`, `screen.rs` | what the reader's terminal can do |
+//! | `manual.rs` | what the man pages say |
 //! | `settings.rs` | `config show` and `config check` |
 //! | `failure.rs`, `exit.rs` | how a failure is told, and with which number |
 
@@ -18,7 +20,9 @@ mod commands;
 pub mod daemon;
 pub mod exit;
 pub mod failure;
+mod hold_stop;
 pub mod look;
+mod manual;
 mod progress;
 pub mod run;
 pub mod screen;

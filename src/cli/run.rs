@@ -43,6 +43,20 @@ pub async fn standalone(settings: &Settings, bus: Option<String>) -> Result<Stan
     Ok(Standalone { handle, stop, task })
 }
 
+/// The same in the stop job of a system that is going down.
+///
+/// # Errors
+/// When there is no way to the cluster.
+pub async fn stopping(settings: &Settings) -> Result<Standalone, Failure> {
+    let (stop, stopped) = oneshot::channel();
+    let asked_to_stop = async {
+        let _ = stopped.await;
+    };
+    let (handle, driving) = service::stopping(settings, asked_to_stop).await?;
+    let task = tokio::spawn(driving);
+    Ok(Standalone { handle, stop, task })
+}
+
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let what = error.to_string();

@@ -3,7 +3,9 @@
 
 use super::tests::{drain, vm};
 use crate::drain::phase::Phase;
-use crate::drain::status::{DrainStatus, MalformedStatus, RestoreStatus, Status, VmPhase};
+use crate::drain::status::{
+    DrainStatus, HolderStatus, MalformedStatus, RestoreStatus, ScheduledStatus, Status, VmPhase,
+};
 use crate::drain::trigger::Then;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -113,6 +115,11 @@ fn full() -> Status {
         ..DrainStatus::default()
     });
     status.hold.limit = Some(30.0);
+    status.hold.others = vec![HolderStatus::default()];
+    status.scheduled = Some(ScheduledStatus {
+        kind: Some(Then::Halt),
+        due_in: -1.0,
+    });
     status.cordon.unschedulable = Some(true);
     status.restore = Some(RestoreStatus {
         waits: vec!["kubelet".into()],

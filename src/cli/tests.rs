@@ -161,6 +161,7 @@ fn every_option_of_a_trigger_reaches_the_request() {
             on_deadline: Some(OnDeadline::Proceed),
             allow_guest_shutdown: true,
             keep_cordoned: true,
+            stop_job: false,
         }
     );
     let Command::Trigger { then, how } = parse("trigger").expect("good").command else {

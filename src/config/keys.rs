@@ -5,14 +5,13 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Keys and sections of the contract that nothing reads yet.
-const NOT_YET: [&str; 15] = [
+const NOT_YET: [&str; 14] = [
     "drain.api_unreachable_timeout",
     "drain.allow_empty_dir",
     "drain.allow_unmanaged_pods",
     "drain.max_attempts",
     "drain.skip",
     "policy.rule",
-    "host.on_scheduled_shutdown",
     "host.wall",
     "gates",
     "request",

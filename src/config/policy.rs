@@ -16,6 +16,7 @@ impl Settings {
             on_deadline: self.drain.on_deadline,
             consent: self.drain.allow_guest_shutdown,
             on_foreign_uncordon: self.drain.on_foreign_uncordon,
+            on_scheduled: self.host.on_scheduled_shutdown,
             migration_rate: self.budget.rate(),
             margin: self.budget.margin,
             restore: self.restore.enabled,

@@ -5,7 +5,9 @@
 
 use super::keys;
 use super::values::{auto_rate, auto_span, span};
-use crate::drain::policy::{Consent, OnDeadline, OnForeignUncordon, Pacing, Timing, seconds};
+use crate::drain::policy::{
+    Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing, seconds,
+};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -138,12 +140,18 @@ impl Default for Budget {
 pub struct Host {
     /// Where the record of the running drain is kept.
     pub state_dir: PathBuf,
+    /// Answer to `shutdown +10`.
+    pub on_scheduled_shutdown: OnScheduled,
+    /// Where logind keeps its files: `shutdown/scheduled` below it tells of a scheduled shutdown.
+    pub logind_dir: PathBuf,
 }
 
 impl Default for Host {
     fn default() -> Self {
         Self {
             state_dir: "/var/lib/vmdrain-agent".into(),
+            on_scheduled_shutdown: OnScheduled::default(),
+            logind_dir: "/run/systemd".into(),
         }
     }
 }
@@ -224,6 +232,9 @@ impl Settings {
         }
         if !self.host.state_dir.is_absolute() {
             fault("host.state_dir", "is not an absolute path");
+        }
+        if !self.host.logind_dir.is_absolute() {
+            fault("host.logind_dir", "is not an absolute path");
         }
         if let Err(why) = crate::telemetry::logging::filter(&self.log.level) {
             fault("log.level", &why);

@@ -108,6 +108,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "not the name of a Node",
     ),
     ("host.state_dir = 'state'", "host.state_dir", "absolute"),
+    ("host.logind_dir = 'run'", "host.logind_dir", "absolute"),
     ("log.level = 'loud'", "log.level", "'loud'"),
     ("timing.linger = 'x'", "timing.linger", "duration"),
     (

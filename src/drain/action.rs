@@ -2,7 +2,7 @@
 
 use super::answer::Reply;
 use super::record::Record;
-use super::trigger::{Refusal, Shutdown, Then, Trigger};
+use super::trigger::{Refusal, Schedule, Shutdown, Then, Trigger};
 use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
 use serde::Serialize;
 use std::time::Duration;
@@ -170,6 +170,23 @@ pub struct HoldView {
     pub limit: Option<Duration>,
     /// Why it is not held, or what is wrong with the limit; empty when all is well.
     pub trouble: String,
+    /// Who sets the limit: a file, or "logind's own default"; empty when that is not known.
+    pub limit_by: String,
+    /// Everybody else who holds a shutdown.
+    pub others: Vec<Holder>,
+}
+
+/// Somebody else's lock on shutdowns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The program's own name for itself.
+    pub who: String,
+    /// Its reason.
+    pub why: String,
+    /// `delay`, `block`, `block-weak`.
+    pub mode: String,
+    /// Its user.
+    pub uid: u32,
 }
 
 /// The result of an effect.
@@ -207,6 +224,8 @@ pub enum Input {
         /// How it was noticed, as a sentence.
         why: String,
     },
+    /// What is scheduled for later, whenever that has changed or was looked at first; `None`: nothing.
+    Scheduled(Option<Schedule>),
     /// An operator calls the drain off.
     Cancel {
         /// The command.

@@ -51,6 +51,19 @@ pub enum OnForeignUncordon {
     Abort,
 }
 
+/// What to do when a shutdown is scheduled (`shutdown +10`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnScheduled {
+    /// Begin the drain at once. Guests that cannot migrate keep running until the time has come.
+    #[default]
+    Drain,
+    /// Cordon the node, so that nothing new comes; the drain begins when the time has come.
+    Cordon,
+    /// Nothing before the time has come.
+    Ignore,
+}
+
 /// The knobs of one drain. Durations are what they say; see [`Timing`] for the finer ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
@@ -76,6 +89,8 @@ pub struct Policy {
     pub consent: Consent,
     /// Answer to a foreign uncordon.
     pub on_foreign_uncordon: OnForeignUncordon,
+    /// Answer to a scheduled shutdown.
+    pub on_scheduled: OnScheduled,
     /// Bytes per second of a migration, for the order (longest first) and the estimate.
     pub migration_rate: u64,
     /// Kept free between our deadline and logind's limit.
@@ -125,6 +140,9 @@ pub struct Timing {
     /// A picture without a sign of life for this long is called stale.
     #[serde(with = "seconds")]
     pub picture_stale: Duration,
+    /// How long logind may be silent before that is told as lost protection (a restart takes a second or two).
+    #[serde(with = "seconds")]
+    pub hold_patience: Duration,
     /// Time limit of one request.
     #[serde(with = "seconds")]
     pub request: Duration,
@@ -145,6 +163,7 @@ impl Default for Timing {
             queue_patience: s(15),
             slot_patience: s(300),
             picture_stale: s(60),
+            hold_patience: s(30),
             request: s(10),
         }
     }
@@ -165,6 +184,7 @@ impl Policy {
             on_deadline: OnDeadline::default(),
             consent: Consent::default(),
             on_foreign_uncordon: OnForeignUncordon::default(),
+            on_scheduled: OnScheduled::default(),
             migration_rate: 1 << 30,
             margin: Duration::from_secs(30),
             restore: true,

@@ -28,6 +28,9 @@ pub struct Record {
     pub trigger: Option<Trigger>,
     /// The host is known to be going down.
     pub shutting_down: bool,
+    /// It was begun early, for a shutdown that is only scheduled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scheduled: bool,
     /// When it began.
     pub started: Mono,
     /// When it must end.

@@ -62,7 +62,7 @@ pub fn unmet(
         unmet.push(Unmet::KubeletSilent);
     }
     if !node.ready {
-        unmet.push(Unmet::NotReady(node.ready_says.clone()));
+        unmet.push(Unmet::NotReady(node.not_ready.clone()));
     }
     if note.handler {
         match node.heartbeat {
@@ -137,7 +137,7 @@ mod tests {
                 "not ready",
                 |n| {
                     n.ready = false;
-                    n.ready_says = "KubeletNotReady: no CNI".into();
+                    n.not_ready = "KubeletNotReady: no CNI".into();
                 },
                 vec![Unmet::NotReady("KubeletNotReady: no CNI".into())],
             ),

@@ -37,6 +37,8 @@ pub struct Status {
     pub blind: Vec<String>,
     /// Objects that could not be read.
     pub malformed: Vec<MalformedStatus>,
+    /// A shutdown for later, as long as it has not come.
+    pub scheduled: Option<ScheduledStatus>,
     /// Anything else a person should know, loudest first.
     pub warnings: Vec<String>,
 }
@@ -66,6 +68,7 @@ impl Status {
             && self.cordon == other.cordon
             && self.blind == other.blind
             && self.malformed == other.malformed
+            && self.scheduled.as_ref().map(|s| s.kind) == other.scheduled.as_ref().map(|s| s.kind)
             && self.warnings == other.warnings
     }
 }
@@ -118,6 +121,34 @@ pub struct HoldStatus {
     pub limit: Option<f64>,
     /// What is wrong, empty when all is well.
     pub trouble: String,
+    /// Who sets the limit: a file, or "logind's own default"; empty when that is not known.
+    pub limit_by: String,
+    /// Everybody else who holds a shutdown.
+    pub others: Vec<HolderStatus>,
+}
+
+/// Somebody else who holds a shutdown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HolderStatus {
+    /// Its name for itself.
+    pub who: String,
+    /// Its reason.
+    pub why: String,
+    /// `delay`, `block`, `block-weak`.
+    pub mode: String,
+    /// What it does to VMs and the cure; empty when it is not known to touch any.
+    pub says: String,
+}
+
+/// A scheduled shutdown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScheduledStatus {
+    /// What kind, where the word is known.
+    pub kind: Option<Then>,
+    /// Seconds until it comes (negative: it is late).
+    pub due_in: f64,
 }
 
 /// The cordon.

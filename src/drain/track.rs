@@ -52,6 +52,10 @@ pub struct Track {
     pub seen_deleting: bool,
     /// The pod was seen `Succeeded`, or its compute container ended.
     pub seen_ended: bool,
+    /// Its VMI came to its end here: a guest that has ended did not move.
+    pub seen_final: bool,
+    /// Who ended it, where the pod tells; empty: nobody else.
+    pub stopped_by: String,
     /// The VMIM that brought this pod here.
     pub made_by: Option<String>,
     /// It is an inbound migration that never was active here.
@@ -168,6 +172,11 @@ impl Track {
         here && !self.vmi_uid.is_empty() && (self.ours || self.maybe_ours || asked)
     }
 
+    /// An eviction or a deletion of its pod was seen: that ends a guest.
+    pub fn asked_to_end(&self) -> bool {
+        self.granted.is_some() || self.seen_deleting
+    }
+
     /// It has come to its end here.
     pub fn end(&mut self, phase: VmPhase, now: Mono) {
         if self.ended.is_none() {
@@ -186,7 +195,7 @@ impl Track {
             VmPhase::Migrated
         } else if self.inbound && !self.seen_here {
             VmPhase::Gone
-        } else if self.granted.is_some() || self.seen_deleting {
+        } else if self.asked_to_end() || !self.stopped_by.is_empty() || self.seen_final {
             VmPhase::ShutDown
         } else if (self.moved_since.is_some() && self.was_migrating())
             || (self.accepted.is_some() && self.seen_ended)

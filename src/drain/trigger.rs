@@ -57,6 +57,10 @@ pub struct Trigger {
     pub allow_guest_shutdown: bool,
     /// The cordon stays after the boot.
     pub keep_cordoned: bool,
+    /// Asked by the stop job of a system that is going down (net 3): nothing can take that back, a drain that is
+    /// under way is joined, and what may be done when the host goes down may be done.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stop_job: bool,
 }
 
 /// A shutdown that logind has announced.
@@ -68,6 +72,15 @@ pub struct Shutdown {
     pub limit: Option<Duration>,
     /// Whether our delay lock is in effect for it. Without it logind does not wait (late start).
     pub held: bool,
+}
+
+/// A shutdown for later (`shutdown +10`) that has not come yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// What kind; `None`: a word that is not known.
+    pub kind: Option<Then>,
+    /// How long from now.
+    pub within: Duration,
 }
 
 /// Why a command was not carried out. Every variant is a sentence for people.

@@ -115,6 +115,8 @@ pub enum Wait {
     },
     /// Its pod is not in the picture yet.
     PodUnseen,
+    /// Its guest will be shut down, but not before a scheduled shutdown has come.
+    Scheduled,
     /// The node is not cordoned yet, and nothing is evicted before.
     Cordon {
         /// What stands in the way, empty when it is only a matter of a moment.
@@ -198,6 +200,9 @@ impl fmt::Display for Wait {
             Self::ClusterSlots { limit } => {
                 write!(f, "queued: all {limit} migration slots of the cluster are taken by other nodes")
             }
+            Self::Scheduled => f.write_str(
+                "cannot migrate: its guest is shut down when the scheduled shutdown has come, not before",
+            ),
             Self::Cordon { why } if why.is_empty() => {
                 f.write_str("waiting for the node to be cordoned, nothing is evicted before")
             }

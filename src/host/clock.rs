@@ -32,6 +32,13 @@ pub fn from_monotonic(moment: Mono) -> Mono {
     now() - monotonic().since(moment)
 }
 
+/// Now, on `CLOCK_REALTIME`, since 1970: the clock of scheduled shutdowns. Jumps when somebody sets it.
+pub fn realtime() -> std::time::Duration {
+    clock_gettime(ClockId::CLOCK_REALTIME)
+        .map(std::time::Duration::from)
+        .unwrap_or_default()
+}
+
 fn read(clock: ClockId) -> Mono {
     // Both clocks exist on every Linux that systemd runs on; the call cannot fail there.
     clock_gettime(clock)

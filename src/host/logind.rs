@@ -10,14 +10,14 @@ use crate::agent::ports::{Host, HostEvent};
 use crate::drain::action::{HoldView, LogindAnswer};
 use crate::drain::trigger::Then;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use zbus::Connection;
 
-/// Where logind keeps its locks.
-const FOLDER: &str = "/run/systemd/inhibit";
+/// Where logind keeps its locks, below its folder.
+const LOCKS: &str = "inhibit";
 
 /// How the adapter is set up.
 #[derive(Clone, Debug)]
@@ -26,6 +26,10 @@ pub struct Options {
     pub bus: Option<String>,
     /// Below this the limit of logind is called too short.
     pub least_limit: Duration,
+    /// Where logind keeps its files; `None`: not known, as for a stand-in on a private bus.
+    pub folder: Option<PathBuf>,
+    /// Below this are the files of logind's configuration; `None`: not known, as for a stand-in.
+    pub root: Option<PathBuf>,
     /// Time constants.
     pub timing: Timing,
 }
@@ -35,6 +39,8 @@ impl Default for Options {
         Self {
             bus: None,
             least_limit: Duration::from_secs(60),
+            folder: Some("/run/systemd".into()),
+            root: Some("/".into()),
             timing: Timing::default(),
         }
     }
@@ -80,9 +86,10 @@ impl Logind {
     /// Takes over a lock that the service manager kept (see [`notify::inherited_hold`]). Before
     /// [`Host::start`]; whether logind still lists it is checked there.
     pub fn adopt(&self, fd: OwnedFd) -> Result<(), String> {
-        // The folder of a stand-in is not known.
-        let folder = self.options.bus.is_none().then_some(Path::new(FOLDER));
-        if !hold::looks_like_a_lock(&fd, folder) {
+        let folder = self.options.folder.as_ref().map(|all| all.join(LOCKS));
+        if !hold::looks_like_a_lock(&fd, folder.as_deref()) {
+            // Its place in the store is needed for the new one.
+            notify::forget_hold();
             return Err(
                 "the file descriptor that was handed back is no lock of logind; a new one is taken"
                     .into(),

@@ -4,6 +4,7 @@
 
 use super::clock;
 use super::hold::{self, Hold};
+use super::limits::{self, Said};
 use super::login1::{CallError, ManagerProxy, within};
 use super::logind::Options;
 use super::session;
@@ -12,11 +13,13 @@ use crate::drain::time::Mono;
 use crate::drain::trigger::Then;
 use std::time::Duration;
 
-/// The lock and the limit; takes the lock when it is wanted and not listed.
+/// The lock and the limit; takes the lock when it is wanted and not listed. `said`: what the files said when they were
+/// last read.
 pub(super) async fn hold(
     manager: &ManagerProxy<'_>,
     hold: &Hold,
     options: &Options,
+    said: &mut Option<Said>,
 ) -> Result<HoldView, CallError> {
     let probe = options.timing.probe;
     let (limit, all, metadata) = tokio::join!(
@@ -33,7 +36,12 @@ pub(super) async fn hold(
         ),
     );
     let usec = limit?;
-    let mut held = hold.has_fd() && hold::listed(&all?, uid());
+    let all = all?;
+    // The files are read again when what they set may have changed.
+    if said.as_ref().is_none_or(|said| said.usec != usec) {
+        *said = options.root.as_deref().map(limits::read);
+    }
+    let mut held = hold.has_fd() && hold::listed(&all, uid());
     let mut trouble = String::new();
     if hold.wanted() && !held {
         match take(manager, hold, options).await {
@@ -57,9 +65,13 @@ pub(super) async fn hold(
     }
     if trouble.is_empty() {
         // The property came with the version that counts an infinite limit right (257).
-        trouble = hold::limit_trouble(usec, metadata.is_ok(), options.least_limit);
+        trouble = hold::limit_trouble(usec, metadata.is_ok(), options.least_limit, said.as_ref());
     }
-    Ok(hold::view(held, Some(usec), trouble))
+    Ok(HoldView {
+        limit_by: hold::limit_by(usec, said.as_ref()),
+        others: hold::others(&all, uid()),
+        ..hold::view(held, Some(usec), trouble)
+    })
 }
 
 /// Takes the lock and looks for it in the list.

@@ -12,33 +12,43 @@
 //! | `worker.rs` | what logind tells us, and how the hold survives logind and the bus |
 //! | `session.rs` | what belongs to one connection, and who logind is on it |
 //! | `look.rs` | what one look at logind finds: the lock, the limit, what is pending |
+//! | `limits.rs` | who sets the limit, and to what |
+//! | `schedule.rs` | whether a shutdown is scheduled for later |
 //! | `pending.rs` | whether an announced shutdown is still pending |
 //! | `hold.rs` | where the lock's file descriptor is, and what `held` means |
 //! | `ask.rs` | how logind is asked to go down, and who forbids it |
 //! | `login1.rs` | what logind's interface looks like on the wire |
-//! | `systemd1.rs` | which user space of this boot is running: the count of soft-reboots |
+//! | `userspace.rs` | which user space of this boot is running: the count of soft-reboots |
 //! | `notify.rs` | what the service manager is told (`sd_notify`), and its fd store |
+//! | `system1.rs`, `stopping.rs` | what PID 1 says, and whether the system is really going down (net 3) |
+//! | `ending.rs` | the host as a drain of the stop job sees it |
 //! | `store.rs` | where the record is kept |
 //! | `clock.rs`, `signals.rs`, `identity.rs`, `instance.rs` | the time, Unix signals, who this machine is, are we alone |
 
 pub mod ask;
 pub mod clock;
+pub mod ending;
 pub mod hold;
 pub mod identity;
 pub mod instance;
+pub mod limits;
 pub mod login1;
 pub mod logind;
 mod look;
 pub mod notify;
 pub mod pending;
+mod schedule;
 mod session;
 pub mod signals;
+pub mod stopping;
 pub mod store;
-pub mod systemd1;
+pub mod system1;
 pub mod timing;
+pub mod userspace;
 mod worker;
 
 pub use clock::BootClock;
+pub use ending::EndingHost;
 pub use identity::Identity;
 pub use instance::{Instance, NotAlone};
 pub use logind::{Logind, Options};

@@ -145,7 +145,11 @@ impl Session {
 
 /// The kind in logind's metadata; unknown words are no kind.
 pub(super) fn kind_of(metadata: &HashMap<String, OwnedVariant>) -> Option<Then> {
-    let word: &str = metadata.get("type")?.try_into().ok()?;
+    kind(metadata.get("type")?.try_into().ok()?)
+}
+
+/// The kind that a word of logind means.
+pub(super) fn kind(word: &str) -> Option<Then> {
     [
         Then::Poweroff,
         Then::Reboot,

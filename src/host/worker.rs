@@ -3,10 +3,11 @@
 //! One task. It owns the subscriptions and decides nothing about the drain: it reports what is true.
 
 use super::hold::{self, Hold};
+use super::limits::Said;
 use super::login1::{ManagerProxy, within};
 use super::logind::Options;
 use super::pending::{Look, Pending};
-use super::{clock, look, session};
+use super::{clock, look, schedule, session};
 use crate::agent::ports::HostEvent;
 use crate::drain::action::HoldView;
 use crate::drain::time::Mono;
@@ -44,6 +45,12 @@ pub(super) struct Worker {
     check_at: Mono,
     /// Looks at the lock in a row that got no answer.
     unanswered: u32,
+    /// What the files of logind's configuration said.
+    said: Option<Said>,
+    /// Tells when to look at the schedule.
+    folder: schedule::Folder,
+    /// What was last told of the schedule; `None`: nothing yet.
+    scheduled: Option<schedule::Found>,
 }
 
 impl Worker {
@@ -55,6 +62,9 @@ impl Worker {
         first: oneshot::Sender<HoldView>,
     ) -> Self {
         Self {
+            folder: schedule::Folder::new(options.folder.as_deref()),
+            scheduled: None,
+            said: None,
             options,
             hold,
             events,
@@ -115,6 +125,7 @@ impl Worker {
         self.bus.send_replace(Some(session.bus.clone()));
         let manager = session.manager.clone();
         self.check_hold(&manager).await;
+        self.look_ahead(&manager).await;
         self.look(&manager).await;
         loop {
             let nap = self.next_nap();
@@ -135,6 +146,7 @@ impl Worker {
                     }
                     Some(Err(_)) | None => return,
                 },
+                () = self.folder.changed() => self.schedule_changed(&manager).await,
                 request = requests.recv() => match request {
                     Some(request) => self.answer(&manager, request).await,
                     None => return,
@@ -158,11 +170,45 @@ impl Worker {
             self.look(manager).await;
         }
         if self.check_at <= now {
+            self.said = None;
             self.check_hold(manager).await;
             if !self.pending.announced() {
+                self.look_ahead(manager).await;
                 self.look(manager).await;
             }
         }
+    }
+
+    /// Something was scheduled or called off, perhaps a shutdown that is pending already (257 and later).
+    async fn schedule_changed(&mut self, manager: &ManagerProxy<'_>) {
+        if self.pending.announced() {
+            self.look(manager).await;
+        }
+        self.look_ahead(manager).await;
+    }
+
+    /// Looks at what is scheduled for later, and tells it when it has changed.
+    async fn look_ahead(&mut self, manager: &ManagerProxy<'_>) {
+        self.folder.listen();
+        let found = match schedule::look(manager, self.options.timing.probe).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::debug!(%error, "cannot see whether a shutdown is scheduled");
+                return;
+            }
+        };
+        let told = match &found {
+            // Its own signal tells. What follows it is news again.
+            schedule::Found::Pending => {
+                self.scheduled = None;
+                return;
+            }
+            same if self.scheduled.as_ref() == Some(same) => return,
+            schedule::Found::Nothing => None,
+            schedule::Found::Scheduled(wire) => Some(schedule::schedule(wire, clock::realtime())),
+        };
+        self.scheduled = Some(found);
+        let _ = self.events.send(HostEvent::Scheduled(told)).await;
     }
 
     async fn answer(&mut self, manager: &ManagerProxy<'_>, request: Request) {
@@ -212,8 +258,7 @@ impl Worker {
                     self.check_hold(manager).await;
                 }
             }
-            session::Heard::Schedule if self.pending.announced() => self.look(manager).await,
-            session::Heard::Schedule => {}
+            session::Heard::Schedule => self.schedule_changed(manager).await,
         }
     }
 
@@ -302,12 +347,13 @@ impl Worker {
         // Whatever was released for that shutdown is needed for the next one.
         self.hold.want();
         self.check_hold(manager).await;
+        self.look_ahead(manager).await;
     }
 
     /// Sees to the lock, reads the limit, tells what changed.
     async fn check_hold(&mut self, manager: &ManagerProxy<'_>) {
         let timing = self.options.timing;
-        let seen = look::hold(manager, &self.hold, &self.options).await;
+        let seen = look::hold(manager, &self.hold, &self.options, &mut self.said).await;
         let view = match seen {
             Ok(view) => {
                 self.unanswered = 0;

@@ -3,7 +3,7 @@
 //! The texts are in `systemd/usr/lib/systemd/catalog/vmdrain-agent.catalog`, under the ids that stand here.
 
 /// Reasons and their message ids. An id is for ever; it never gets another meaning.
-const IDS: [(&str, &str); 21] = [
+const IDS: [(&str, &str); 27] = [
     ("NoCredentials", "861f3122bc444ea88b9db9773822fc76"),
     ("HoldMissing", "bf212f415de84722880618ccd8830520"),
     ("ShutdownAnnounced", "0365e3a10f944844a591db2b839ae7b9"),
@@ -25,6 +25,12 @@ const IDS: [(&str, &str); 21] = [
     ("StateFileSetAside", "a559506b0e1a4d7997cfd54aaaf3fb60"),
     ("StateFileNotWritten", "87bd4d113c284e679c778bdc469564ce"),
     ("StateDirUnusable", "42f15453bc12408d87ccb481928f9181"),
+    ("StopJob", "cbb61d9735be473d90c1ee9cd4a5e677"),
+    ("ShutdownScheduled", "a28a18c4656b4f41a136febb4c77849b"),
+    ("HoldTrouble", "f5345824d99441f694036879be06c7af"),
+    ("ProtectionLost", "272774ca397946d7a3087438bd5efe05"),
+    ("OtherHolder", "357528f71e184862af30d583e833ef05"),
+    ("VmStoppedByOthers", "859611c1b39b42e4951b16e6f2c617da"),
 ];
 
 /// The `MESSAGE_ID` of a reason that the catalog explains.

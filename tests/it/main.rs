@@ -4,3 +4,4 @@ mod cli;
 mod layering;
 mod scenarios;
 mod simulation;
+mod stop_job;

@@ -2,6 +2,7 @@
 
 use super::look::{Look, Tone, clock, cut, size};
 use crate::drain::status::{Status, VmPhase, VmStatus};
+use crate::drain::trigger::Then;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use std::fmt::Write as _;
 
@@ -64,6 +65,18 @@ pub fn head(status: &Status, look: Look) -> String {
     }
     let (hold, well) = hold_words(status);
     fact("hold", (!well).then_some(Tone::Bad), &hold);
+    for other in &status.hold.others {
+        let mode = if other.mode == "delay" {
+            "delays"
+        } else {
+            "forbids"
+        };
+        let what = format!("{} {mode} a shutdown as well ({})", other.who, other.why);
+        fact("holder", None, &what);
+    }
+    if let Some(soon) = schedule_words(status) {
+        fact("schedule", Some(Tone::Busy), &soon);
+    }
     fact("cordon", None, &cordon_words(status));
     if status.vms_total > 0 {
         let gone = status.vms_total.saturating_sub(status.vms_remaining);
@@ -123,15 +136,25 @@ fn deadline_words(status: &Status) -> Option<String> {
     Some(format!("{when}, then {}", drain.on_deadline))
 }
 
+fn schedule_words(status: &Status) -> Option<String> {
+    let due = status.scheduled.as_ref()?;
+    let what = due.kind.map_or("shutdown", Then::word);
+    Some(format!("{what} in {}", clock(due.due_in.max(0.0))))
+}
+
 /// The sentence, and whether all is well. The trouble itself is among the warnings.
 fn hold_words(status: &Status) -> (String, bool) {
     let hold = &status.hold;
     let well = hold.trouble.is_empty();
     match (hold.held, hold.limit) {
-        (true, Some(limit)) => (
-            format!("set, a shutdown waits up to {}", clock(limit)),
-            well,
-        ),
+        (true, Some(limit)) => {
+            let by = match hold.limit_by.as_str() {
+                "" => String::new(),
+                by => format!(" ({by})"),
+            };
+            let words = format!("set, a shutdown waits up to {}{by}", clock(limit));
+            (words, well)
+        }
         (true, None) => ("set".into(), well),
         (false, _) => ("not set, a shutdown would not wait".into(), well),
     }

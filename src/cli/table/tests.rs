@@ -37,6 +37,7 @@ fn example() -> Status {
         held: true,
         limit: Some(2700.0),
         trouble: String::new(),
+        ..HoldStatus::default()
     };
     status.cordon = CordonStatus {
         unschedulable: Some(true),

@@ -93,13 +93,13 @@ pub async fn wait_for<D: Daemon>(
     }
 }
 
-fn is_about(status: &Status, id: &str) -> bool {
+pub(super) fn is_about(status: &Status, id: &str) -> bool {
     status.drain.as_ref().is_some_and(|drain| drain.id == id)
 }
 
 /// How it ended. Past its deadline a drain has its exit code before it is undone: a process that left then
 /// would leave marks and cordon behind.
-fn ended(status: &Status) -> Option<Exit> {
+pub(super) fn ended(status: &Status) -> Option<Exit> {
     let code = status.drain.as_ref()?.exit?;
     if status.state == Phase::Cancelling.name() {
         return None;

@@ -202,3 +202,33 @@ fn which_pods_a_budget_selects() {
     ))];
     assert_eq!(view::<Pdb>(&pdb("b", "a")).unwrap().over(&hotplug), None);
 }
+
+/// What kubelet's graceful node shutdown leaves behind (real-host.md 2): told apart from an eviction under pressure.
+#[test]
+fn who_stopped_a_pod() {
+    let text = "Pod was terminated in response to imminent node shutdown.";
+    let condition = |reason: &str, message: &str| {
+        json!({"phase": "Succeeded", "conditions": [
+            {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}]})
+    };
+    let killed = json!({"phase": "Failed", "reason": "Terminated", "message": text});
+    for (status, by) in [
+        (condition("TerminationByKubelet", text), Some("kubelet")),
+        (killed, Some("kubelet")),
+        (
+            condition(
+                "TerminationByKubelet",
+                "The node was low on resource: memory.",
+            ),
+            None,
+        ),
+        (
+            condition("EvictionByEvictionAPI", "Eviction API: evicting"),
+            None,
+        ),
+        (json!({"phase": "Running", "conditions": "none"}), None),
+    ] {
+        let seen = pod(&with(launcher("a", "9"), "/status", status.clone()));
+        assert_eq!(seen.stopped_by.as_deref(), by, "{status}");
+    }
+}

@@ -257,7 +257,7 @@ fn a_node_that_comes_up() {
     let read = seen.on_boot_clock(BOOTED);
     assert_eq!((read.heartbeat, read.reported), (Some(5000), Some(-2000)));
     assert_eq!((read.schedulable, read.kvm), (true, 1000));
-    assert_eq!(read.ready_says, "KubeletNotReady: no CNI");
+    assert_eq!(read.not_ready, "KubeletNotReady: no CNI");
 
     up["metadata"]["annotations"] = json!({"kubevirt.io/heartbeat": "soon"});
     up["metadata"]["labels"] = json!({"kubevirt.io/schedulable": "false"});

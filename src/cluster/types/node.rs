@@ -135,7 +135,7 @@ impl Thin for Node {
             unschedulable: self.spec.unschedulable.unwrap_or(false),
             cordon: mark(self.metadata.annotations.get(CORDON_ANNOTATION)),
             ready: is_ready,
-            ready_says: ready
+            not_ready: ready
                 .filter(|_| !is_ready)
                 .map(Condition::says)
                 .unwrap_or_default(),

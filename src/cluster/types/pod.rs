@@ -1,7 +1,7 @@
 //! Pods: which pod holds which VM, and can its guest be running?
 
-use super::guard::Thin;
-use super::meta::{Meta, nullable};
+use super::guard::{Part, Thin};
+use super::meta::{Condition, Meta, nullable};
 use super::quantity::Quantity;
 use crate::drain::world::{Compute, PodKind, PodPhase, PodView, VmName};
 use serde::Deserialize;
@@ -51,6 +51,8 @@ struct Resources {
 #[serde(default, rename_all = "camelCase")]
 struct Status {
     phase: Option<String>,
+    message: Option<String>,
+    conditions: Part<Vec<Condition>>,
     #[serde(deserialize_with = "nullable")]
     container_statuses: Vec<ContainerStatus>,
 }
@@ -104,6 +106,7 @@ impl Thin for Pod {
             phase,
             compute: compute(phase, &self.status.container_statuses),
             deleting: meta.deletion_timestamp.is_some(),
+            stopped_by: stopped_by(self.status.message.as_deref(), self.status.conditions),
             migration_job: meta.label("kubevirt.io/migrationJobUID"),
             vmi_node_label: meta.label("kubevirt.io/nodeName"),
             eviction_in_progress: meta
@@ -124,6 +127,25 @@ impl Thin for Pod {
             pod,
         })
     }
+}
+
+/// kubelet's graceful node shutdown leaves the pod where it is and says so: in the pod's message when it had to kill
+/// it, in the condition in any case (real-host.md 2).
+fn stopped_by(message: Option<&str>, conditions: Part<Vec<Condition>>) -> Option<String> {
+    const SAYS: &str = "node shutdown";
+    let by_kubelet = |condition: &Condition| {
+        condition.kind == "DisruptionTarget"
+            && condition.reason.as_deref() == Some("TerminationByKubelet")
+            && condition
+                .message
+                .as_deref()
+                .is_some_and(|text| text.contains(SAYS))
+    };
+    // Conditions that cannot be read tell nothing.
+    let conditions = conditions.or_default("status.conditions", &mut Vec::new());
+    let stopped =
+        message.is_some_and(|text| text.contains(SAYS)) || conditions.iter().any(by_kubelet);
+    stopped.then(|| "kubelet".to_owned())
 }
 
 /// What the pod is for.

@@ -59,6 +59,7 @@ pub(super) fn lane_or_pause(case: &Case<'_>, lane: Lane, frame: &Frame<'_>) -> V
         match frame.consent {
             Ok(()) => {}
             Err(Consentless::NotAsked) => return Verdict::Blocked(Blocked::NeedsConsent),
+            Err(Consentless::Scheduled) => return Verdict::Wait(Wait::Scheduled),
             Err(Consentless::Never) => return Verdict::Blocked(Blocked::ConsentNever),
         }
     }

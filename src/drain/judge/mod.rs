@@ -51,6 +51,8 @@ pub struct Frame<'a> {
 pub enum Consentless {
     /// The host stays up and nobody asked for it.
     NotAsked,
+    /// The shutdown is only scheduled and may still be called off.
+    Scheduled,
     /// The configuration says never.
     Never,
 }

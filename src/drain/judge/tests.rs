@@ -533,6 +533,7 @@ fn every_sentence_reads_well() {
         },
         Wait::ClusterSlots { limit: 5 },
         Wait::PodUnseen,
+        Wait::Scheduled,
         Wait::Cordon { why: String::new() },
         Wait::Cordon { why: text() },
     ];

@@ -24,6 +24,7 @@ impl Machine {
     pub(super) fn advance(&mut self, now: Mono) {
         self.expire(now);
         self.wake = None;
+        self.hold_step(now);
         if self.phase.is_draining() {
             self.drain_step(now);
         }
@@ -55,6 +56,9 @@ impl Machine {
         }
         self.wake_at(deadline, "deadline");
         self.want_cordon(now);
+        if self.only_cordons() {
+            return self.persist();
+        }
         let cordoned = self.drain.as_ref().is_some_and(|d| d.cordoned);
         let seen = self.looked_around(now);
         if self.phase == Phase::Preparing && cordoned && seen {

@@ -8,7 +8,7 @@ use crate::drain::phase::Phase;
 use crate::drain::policy::OnDeadline;
 use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
-use crate::drain::track::doubled;
+use crate::drain::track::{Track, doubled};
 use crate::drain::trigger::Refusal;
 use crate::drain::verdict::{Wait, left_sentence};
 use crate::drain::world::{Fresh, Sight};
@@ -60,6 +60,11 @@ impl Machine {
     fn drained(&mut self, now: Mono) {
         self.phase = Phase::Drained;
         self.warn_of_lingering(now);
+        let by_others = |t: &&Track| {
+            let shut_down = t.ended.is_some_and(|(phase, _)| phase == VmPhase::ShutDown);
+            shut_down && !t.stopped_by.is_empty()
+        };
+        let stopped = self.tracks.values().filter(by_others).count();
         let Some(drain) = &mut self.drain else { return };
         drain.trouble.clear();
         drain.exit = if drain.shutting_down || drain.then.is_none() {
@@ -67,7 +72,12 @@ impl Machine {
         } else {
             None
         };
-        drain.end = "no VM is left on the node".into();
+        drain.end = match stopped {
+            0 => "no VM is left on the node".into(),
+            n => {
+                format!("no VM is left on the node; {n} of them were stopped by others, not moved")
+            }
+        };
         let took = super::show::span(now.since(drain.started));
         let text = format!(
             "node {} is empty of VMs after {took}",
@@ -108,6 +118,9 @@ impl Machine {
             self.persist();
             let id = self.effect(Pending::AskLogind);
             self.actions.push_back(Action::AskLogind { id, then });
+        } else if drain.scheduled {
+            // A later process has to know what to take back when the shutdown is called off.
+            self.persist();
         } else {
             self.forget();
         }

@@ -8,12 +8,14 @@
 mod advance;
 mod cordon;
 mod finish;
+mod holding;
 mod index;
 mod observe;
 mod orders;
 mod pending;
 mod report;
 mod restoring;
+mod schedule;
 mod show;
 mod undo;
 
@@ -26,8 +28,10 @@ use super::time::Mono;
 use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture};
+use holding::HoldTold;
 use pending::Sent;
 use restoring::Restore;
+use schedule::Due;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use undo::Undo;
@@ -44,8 +48,12 @@ struct Drain {
     looking_since: Mono,
     /// The host is known to be going down.
     shutting_down: bool,
+    /// Begun early: the shutdown is only scheduled.
+    scheduled: bool,
     /// Resumed from a record; the pending shutdown has not been seen by this process yet.
     unconfirmed: bool,
+    /// The stop jobs of the system are running (net 3): it goes down whatever logind says.
+    stopping: bool,
     then: Option<Then>,
     exit: Option<u8>,
     cordoned: bool,
@@ -80,6 +88,9 @@ pub struct Machine {
     picture: Picture,
     tracks: BTreeMap<String, Track>,
     hold: HoldView,
+    hold_told: HoldTold,
+    /// The shutdown that is scheduled, if any.
+    schedule: Option<Due>,
     actions: VecDeque<Action>,
     pending: BTreeMap<EffectId, Sent>,
     next_effect: u64,
@@ -108,6 +119,8 @@ impl Machine {
             picture: Picture::default(),
             tracks: BTreeMap::new(),
             hold: HoldView::default(),
+            hold_told: HoldTold::default(),
+            schedule: None,
             actions: VecDeque::new(),
             pending: BTreeMap::new(),
             next_effect: 0,
@@ -147,6 +160,7 @@ impl Machine {
             Input::Trigger(token, trigger) => self.order_drain(token, trigger, now),
             Input::Shutdown(shutdown) => self.shutdown(&shutdown, now),
             Input::ShutdownVanished { why } => self.shutdown_vanished(&why),
+            Input::Scheduled(schedule) => self.scheduled(schedule, now),
             Input::Cancel {
                 token,
                 abort_migrations,
@@ -154,7 +168,7 @@ impl Machine {
             Input::Restore(token) => self.order_restore(token),
             Input::HostReady => self.host_ready(),
             Input::Picture(picture) => self.see(*picture, now),
-            Input::Hold(hold) => self.hold = hold,
+            Input::Hold(hold) => self.hold_seen(hold, now),
             Input::Done(id, outcome) => self.done(id, outcome, now),
         }
         self.advance(now);
@@ -251,6 +265,7 @@ impl Machine {
             Consent::Never => Err(Consentless::Never),
             Consent::Always => Ok(()),
             Consent::OnShutdown if drain.shutting_down || drain.then.is_some() || asked => Ok(()),
+            Consent::OnShutdown if drain.scheduled => Err(Consentless::Scheduled),
             Consent::OnShutdown => Err(Consentless::NotAsked),
         }
     }
@@ -267,6 +282,7 @@ impl Machine {
             phase: self.phase.name().into(),
             trigger: drain.trigger.clone(),
             shutting_down: drain.shutting_down,
+            scheduled: drain.scheduled,
             started: drain.started,
             deadline: drain.deadline,
             cordon_ours: drain.cordon_ours,

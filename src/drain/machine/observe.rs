@@ -107,6 +107,9 @@ impl Machine {
         track.memory = track.memory.max(pod.memory.unwrap_or(0));
         track.maybe_ours |= inherited || misdirected;
         track.seen_deleting |= pod.deleting;
+        if let Some(who) = &pod.stopped_by {
+            track.stopped_by.clone_from(who);
+        }
         track.seen_ended |= pod.is_empty_of_guest();
         if track.accepted.is_some() || track.maybe_ours {
             track.seen_mark |= pod.eviction_in_progress;
@@ -191,6 +194,8 @@ impl Machine {
             if track.ended.is_some() {
                 continue;
             }
+            let final_here = |vmi: &VmiView| vmi.is_final() && vmi.node == self.policy.node_name;
+            track.seen_final |= index.vmi_of(track).is_some_and(final_here);
             let over = match index.pod_of(track) {
                 Some(pod) => pod.is_empty_of_guest(),
                 None if track.pod.uid.is_empty() => {

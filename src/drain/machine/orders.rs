@@ -14,6 +14,9 @@ use std::time::Duration;
 
 impl Machine {
     pub(super) fn order_drain(&mut self, token: Token, trigger: Trigger, now: Mono) {
+        if trigger.stop_job {
+            return self.stop_job(token, trigger, now);
+        }
         if !self.phase.is_at_rest() {
             let id = self.drain_id().unwrap_or_default().to_owned();
             self.answer(
@@ -29,10 +32,7 @@ impl Machine {
             self.answer(token, Err(Refusal::GoingDown));
             return;
         }
-        let span = trigger
-            .deadline
-            .or(self.policy.deadline)
-            .unwrap_or(self.policy.timing.default_deadline);
+        let span = self.span_of(&trigger);
         let reason = if trigger.reason.is_empty() {
             "requested by an operator".into()
         } else {
@@ -43,7 +43,57 @@ impl Machine {
         self.answer(token, Ok(id));
     }
 
+    /// The system is going down past logind, or logind's delay is over (net 3). Joins what is under way; a drain that
+    /// ended empty for this very shutdown has nothing left to do.
+    fn stop_job(&mut self, token: Token, trigger: Trigger, now: Mono) {
+        let deadline = now + self.span_of(&trigger);
+        let draining = self.phase.is_draining();
+        let drained = self.phase == Phase::Drained;
+        let joined = match &mut self.drain {
+            Some(drain) if draining || drain.unconfirmed => {
+                Some(drain.announced("stop job", deadline))
+            }
+            Some(drain) if drained && drain.scheduled => {
+                let text = drain.announced("stop job", deadline);
+                self.reopen();
+                Some(text)
+            }
+            Some(drain) if drained && (drain.shutting_down || drain.then.is_some()) => {
+                drain.shutting_down = true;
+                drain.exit = Some(0);
+                Some("the host is going down (stop job); the node is empty already".into())
+            }
+            Some(_) | None => None,
+        };
+        if let Some(text) = joined {
+            self.tell(Level::Info, "StopJob", text);
+        } else {
+            let reason = if trigger.reason.is_empty() {
+                "the host is going down (stop job)".into()
+            } else {
+                trigger.reason.clone()
+            };
+            self.begin(Some(trigger), &reason, deadline, true, now);
+        }
+        if let Some(drain) = &mut self.drain {
+            drain.stopping = true;
+        }
+        self.persist();
+        let id = self.drain_id().unwrap_or_default().to_owned();
+        self.answer(token, Ok(id));
+    }
+
+    /// How long a drain that somebody asked for may take.
+    fn span_of(&self, trigger: &Trigger) -> Duration {
+        trigger
+            .deadline
+            .or(self.policy.deadline)
+            .unwrap_or(self.policy.timing.default_deadline)
+    }
+
     pub(super) fn shutdown(&mut self, shutdown: &Shutdown, now: Mono) {
+        // It has come, or an immediate one has taken its place.
+        self.schedule = None;
         let what = shutdown
             .kind
             .map_or("shutdown", super::super::trigger::Then::word);
@@ -62,17 +112,14 @@ impl Machine {
             self.tell(Level::Error, "HoldMissing", text);
         }
         let drained = self.phase == Phase::Drained;
-        let waiting = |d: &Drain| drained && (d.shutting_down || d.then.is_some());
+        let waiting = |d: &Drain| drained && (d.shutting_down || d.scheduled || d.then.is_some());
         let draining = self.phase.is_draining();
         match &mut self.drain {
             Some(drain) if draining || waiting(drain) || drain.unconfirmed => {
                 let reopened = waiting(drain);
                 let text = drain.announced(what, deadline);
                 if reopened {
-                    drain.exit = None;
-                    self.actions.push_back(Action::Watch);
-                    self.phase = Phase::Confirming;
-                    self.retry_done();
+                    self.reopen();
                 }
                 self.tell(Level::Info, "ShutdownAnnounced", text);
             }
@@ -83,7 +130,17 @@ impl Machine {
         }
     }
 
-    fn begin(
+    /// The node was empty; by now that may be long ago.
+    fn reopen(&mut self) {
+        if let Some(drain) = &mut self.drain {
+            drain.exit = None;
+        }
+        self.actions.push_back(Action::Watch);
+        self.phase = Phase::Confirming;
+        self.retry_done();
+    }
+
+    pub(super) fn begin(
         &mut self,
         trigger: Option<Trigger>,
         reason: &str,
@@ -109,7 +166,9 @@ impl Machine {
             deadline,
             looking_since: now,
             shutting_down,
+            scheduled: false,
             unconfirmed: false,
+            stopping: false,
             then,
             exit: None,
             cordoned: false,
@@ -161,7 +220,8 @@ impl Machine {
         let reason = match &record.trigger {
             Some(trigger) if !trigger.reason.is_empty() => trigger.reason.clone(),
             Some(_) => "requested by an operator".into(),
-            None => "the host is going down".into(),
+            None if record.shutting_down => "the host is going down".into(),
+            None => "a shutdown is scheduled".into(),
         };
         self.persisted = Some(record.clone());
         self.drain = Some(Drain {
@@ -173,7 +233,9 @@ impl Machine {
             deadline: record.deadline,
             looking_since: now,
             shutting_down: record.shutting_down,
-            unconfirmed: record.shutting_down,
+            scheduled: record.scheduled,
+            unconfirmed: record.shutting_down || record.scheduled,
+            stopping: false,
             exit: record.exit.filter(|_| record.phase == "cancelling"),
             cordoned: false,
             cordon_ours: record.cordon_ours,
@@ -208,6 +270,7 @@ impl Machine {
     /// A record said that the host is going down; the host adapter has looked and did not find that.
     pub(super) fn host_ready(&mut self) {
         if self.drain.as_ref().is_some_and(|d| d.unconfirmed) {
+            self.schedule_gone();
             self.shutdown_vanished(
                 "the host was going down before the agent was restarted, and no longer is",
             );
@@ -216,7 +279,8 @@ impl Machine {
 
     pub(super) fn shutdown_vanished(&mut self, why: &str) {
         let Some(drain) = &mut self.drain else { return };
-        if !drain.shutting_down {
+        // The stop jobs of a system that is going down cannot be called off; logind ends with the others.
+        if !drain.shutting_down || drain.stopping {
             return;
         }
         drain.shutting_down = false;
@@ -239,7 +303,9 @@ impl Machine {
     }
 
     pub(super) fn order_cancel(&mut self, token: Token, abort_migrations: bool) {
-        let drained_for = |d: &Drain| self.phase == Phase::Drained && d.then.is_some();
+        let drained = self.phase == Phase::Drained;
+        let early = drained && self.drain.as_ref().is_some_and(|d| d.scheduled);
+        let drained_for = |d: &Drain| drained && d.then.is_some();
         let waiting = self.drain.as_ref().is_some_and(drained_for);
         let Some(drain) = &mut self.drain else {
             self.answer(token, Err(Refusal::NothingToCancel));
@@ -249,12 +315,17 @@ impl Machine {
             self.answer(token, Err(Refusal::ShutdownPending));
             return;
         }
-        if !self.phase.is_draining() && self.phase != Phase::Cancelling && !waiting {
+        if !self.phase.is_draining() && self.phase != Phase::Cancelling && !waiting && !early {
             self.answer(token, Err(Refusal::NothingToCancel));
             return;
         }
         drain.abort_migrations |= abort_migrations;
+        // The shutdown itself stays scheduled; when it comes, the drain begins anew.
+        drain.scheduled = false;
         let id = drain.id.clone();
+        if early {
+            self.actions.push_back(Action::Watch);
+        }
         if self.phase != Phase::Cancelling {
             self.start_cancel("cancelled by an operator");
         }
@@ -299,18 +370,19 @@ impl Drain {
     /// was known before, and its deadline stands; otherwise the newest announcement counts.
     fn announced(&mut self, what: &str, deadline: Mono) -> String {
         let text = match (self.unconfirmed, self.shutting_down) {
-            (true, _) => format!("the host is still going down ({what}); the drain goes on"),
+            (true, true) => format!("the host is still going down ({what}); the drain goes on"),
             (false, true) => {
                 format!("the {what} was announced again; one drain goes on, with a new deadline")
             }
-            (false, false) => {
+            (_, false) => {
                 format!("the host is going down ({what}); the drain goes on under the hold")
             }
         };
-        if !self.unconfirmed {
+        if !(self.unconfirmed && self.shutting_down) {
             self.deadline = deadline;
         }
         self.shutting_down = true;
+        self.scheduled = false;
         self.unconfirmed = false;
         self.released = false;
         text

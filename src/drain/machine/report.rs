@@ -1,9 +1,12 @@
 //! The snapshot for people and programs.
 
 use super::Machine;
+use super::holding::note;
 use super::observe::is_still_here;
 use crate::drain::phase::Phase;
-use crate::drain::status::{CordonStatus, DrainStatus, HoldStatus, Status, VmPhase, VmStatus};
+use crate::drain::status::{
+    CordonStatus, DrainStatus, HoldStatus, HolderStatus, ScheduledStatus, Status, VmPhase, VmStatus,
+};
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
 use crate::drain::verdict::Wait;
@@ -21,11 +24,7 @@ impl Machine {
             state: self.phase.name().into(),
             says: self.says(remaining, vms.len(), now),
             drain: self.drain.as_ref().map(|_| self.drain_row(now)),
-            hold: HoldStatus {
-                held: self.hold.held,
-                limit: self.hold.limit.map(|l| l.as_secs_f64()),
-                trouble: self.hold.trouble.clone(),
-            },
+            hold: self.hold_row(),
             cordon: self.cordon_row(),
             restore: self.restore_row(now),
             vms_total: vms.len(),
@@ -36,6 +35,10 @@ impl Machine {
             } else {
                 Vec::new()
             },
+            scheduled: self.schedule.map(|due| ScheduledStatus {
+                kind: due.kind,
+                due_in: seconds_until(due.at, now),
+            }),
             malformed: self.picture.malformed.iter().map(Into::into).collect(),
             warnings: self.warnings(now),
         }
@@ -46,17 +49,31 @@ impl Machine {
             return DrainStatus::default();
         };
         let ended = self.phase.is_at_rest();
-        #[allow(clippy::cast_precision_loss, reason = "milliseconds of a drain fit")]
-        let deadline_in = (d.deadline.0 as f64 - now.0 as f64) / 1000.0;
         DrainStatus {
             id: d.id.clone(),
             reason: d.reason.clone(),
             running_for: now.since(d.started).as_secs_f64(),
-            deadline_in: (!ended).then_some(deadline_in),
+            deadline_in: (!ended).then_some(seconds_until(d.deadline, now)),
             on_deadline: "proceed".into(),
             shutting_down: d.shutting_down,
             then: d.then,
             exit: d.exit,
+        }
+    }
+
+    fn hold_row(&self) -> HoldStatus {
+        let others = self.hold.others.iter().map(|holder| HolderStatus {
+            who: holder.who.clone(),
+            why: holder.why.clone(),
+            mode: holder.mode.clone(),
+            says: note(holder).unwrap_or_default(),
+        });
+        HoldStatus {
+            held: self.hold.held,
+            limit: self.hold.limit.map(|l| l.as_secs_f64()),
+            trouble: self.hold.trouble.clone(),
+            limit_by: self.hold.limit_by.clone(),
+            others: others.collect(),
         }
     }
 
@@ -96,6 +113,7 @@ impl Machine {
         }
         out.extend(self.restore_warning(now));
         out.extend((!self.hold.trouble.is_empty()).then(|| self.hold.trouble.clone()));
+        out.extend(self.hold.others.iter().filter_map(note));
         out
     }
 
@@ -106,9 +124,22 @@ impl Machine {
             .map(|d| d.end.clone())
             .unwrap_or_default();
         let left = super::show::span(self.time_left(now));
+        let soon = self.soon(now);
         match self.phase {
-            Phase::Idle => self.at_rest(),
             Phase::Restoring => self.restore_says(),
+            Phase::Idle if !soon.is_empty() => {
+                format!("{soon}; by configuration the drain begins when its time has come")
+            }
+            Phase::Idle if !self.hold.trouble.is_empty() => {
+                format!(
+                    "the VMs of this host are not protected as they should be: {}",
+                    self.hold.trouble
+                )
+            }
+            Phase::Idle => self.at_rest(),
+            Phase::Preparing if self.only_cordons() => {
+                format!("the node is cordoned; its VMs stay until the time has come ({soon})")
+            }
             Phase::Preparing => "cordoning the node and looking at its VMs".into(),
             Phase::Evacuating => {
                 format!("{remaining} of {total} VM(s) still here, {left} until the deadline")
@@ -120,6 +151,7 @@ impl Machine {
                 "the node is empty, releasing the hold".into()
             }
             Phase::Cancelling => "undoing the drain".into(),
+            Phase::Drained if !soon.is_empty() => format!("{end}; {soon}"),
             Phase::Drained | Phase::Deadline | Phase::Cancelled | Phase::Refused => end,
         }
     }
@@ -136,6 +168,18 @@ impl Machine {
             return format!("{hold}; the node stays cordoned until `vmdrain-agent restore`");
         }
         hold.into()
+    }
+
+    /// What is scheduled, as a sentence; empty: nothing.
+    fn soon(&self, now: Mono) -> String {
+        let Some(due) = self.schedule else {
+            return String::new();
+        };
+        let what = due.what();
+        format!(
+            "a {what} is scheduled in {}",
+            super::show::span(due.at.left(now))
+        )
     }
 
     /// One row per VM: where a VM had several pods here, the one that still counts, else the newest.
@@ -158,6 +202,12 @@ impl Machine {
         }
         rows.into_values().map(|(_, row)| row).collect()
     }
+}
+
+/// Negative when it has passed.
+#[allow(clippy::cast_precision_loss, reason = "milliseconds of a drain fit")]
+fn seconds_until(when: Mono, now: Mono) -> f64 {
+    (when.0 as f64 - now.0 as f64) / 1000.0
 }
 
 fn vm_row(track: &Track, now: Mono) -> VmStatus {

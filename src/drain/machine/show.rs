@@ -115,6 +115,7 @@ impl Machine {
     }
 
     pub(super) fn tell_end(&mut self, key: &str, outcome: VmPhase) {
+        let suspect = self.stops_guests();
         let Some(track) = self.tracks.get_mut(key) else {
             return;
         };
@@ -127,6 +128,12 @@ impl Machine {
                 Some(to) if !to.is_empty() => format!("moved to {to} in {took}"),
                 _ => format!("moved to another node in {took}"),
             },
+            VmPhase::ShutDown if !track.stopped_by.is_empty() => {
+                format!("stopped by {}, not by this drain", track.stopped_by)
+            }
+            VmPhase::ShutDown if !track.asked_to_end() && !suspect.is_empty() => {
+                format!("guest has ended, probably stopped by {suspect}")
+            }
             VmPhase::ShutDown => format!("guest was shut down in {took}"),
             VmPhase::Gone
             | VmPhase::Left
@@ -148,12 +155,16 @@ impl Machine {
         }
         let text = format!("{}: {}", track.vm, track.says);
         let vm = track.vmi();
-        let reason = if outcome == VmPhase::ShutDown {
-            "VmShutDown"
+        let by_others = outcome == VmPhase::ShutDown
+            && (!track.stopped_by.is_empty() || (!track.asked_to_end() && !suspect.is_empty()));
+        let (level, reason) = if by_others {
+            (Level::Warn, "VmStoppedByOthers")
+        } else if outcome == VmPhase::ShutDown {
+            (Level::Info, "VmShutDown")
         } else {
-            "VmGone"
+            (Level::Info, "VmGone")
         };
-        self.tell_vm(Level::Info, reason, text, vm);
+        self.tell_vm(level, reason, text, vm);
     }
 }
 
@@ -222,6 +233,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::VmiUnseen
         | Wait::NamespaceTerminating
         | Wait::Retry { .. }
+        | Wait::Scheduled
         | Wait::Cordon { .. }
         | Wait::PodUnseen => VmPhase::Waiting,
     }

@@ -10,7 +10,7 @@ use crate::drain::answer::Reply;
 use crate::drain::phase::Phase;
 use crate::drain::time::Mono;
 use crate::drain::track::doubled;
-use crate::drain::world::{MigrationView, ObjectRef, VmName};
+use crate::drain::world::{MigrationView, NodeView, ObjectRef, VmName};
 
 /// How often a lane is tried before it is given up and told: about four minutes of an unreachable API server.
 const TRIES: u32 = 20;
@@ -340,7 +340,19 @@ impl Machine {
         }
     }
 
+    /// kubelet takes its own part in a shutdown back only at `PrepareForShutdown(false)`, which a cancel does not send
+    /// (real-host.md 2d).
+    fn tell_of_kubelet(&mut self) {
+        let stuck = |node: &NodeView| node.not_ready.contains("node is shutting down");
+        if self.node.as_ref().is_some_and(stuck) {
+            self.remains(
+                "kubelet still takes the host for one that is shutting down and starts no pod: `systemctl restart kubelet` cures it (k3s and rke2: restart their service)".into(),
+            );
+        }
+    }
+
     fn cancel_done(&mut self) {
+        self.tell_of_kubelet();
         let Some(drain) = &mut self.drain else { return };
         let at_deadline = matches!(drain.exit, Some(3 | 7));
         self.phase = if at_deadline {

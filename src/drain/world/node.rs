@@ -91,8 +91,8 @@ pub struct NodeView {
     pub cordon: CordonMark,
     /// Condition `Ready`.
     pub ready: bool,
-    /// Reason and message of that condition when it is not true; empty when there is none.
-    pub ready_says: String,
+    /// What the condition says when it is not true; empty when it is, or says nothing.
+    pub not_ready: String,
     /// When kubelet has last reported (`lastHeartbeatTime` of that condition), in milliseconds of this host's
     /// `CLOCK_BOOTTIME`: negative before the boot. `None` when it does not say.
     pub reported: Option<i64>,

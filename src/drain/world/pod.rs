@@ -62,6 +62,8 @@ pub struct PodView {
     pub compute: Compute,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+    /// Who ended it without deleting it, where the pod tells: `kubelet`, at its graceful node shutdown.
+    pub stopped_by: Option<String>,
     /// Label `kubevirt.io/migrationJobUID`: it was made as a migration target (and keeps the label afterwards).
     pub migration_job: Option<String>,
     /// Label `kubevirt.io/nodeName`: the node of the VMI as KubeVirt last wrote it on the pod. On a fresh

@@ -20,6 +20,7 @@ impl Run {
         self.watching = false;
         self.watcher.crashed();
         (self.host.off, self.host.pending, self.host.held) = (true, false, false);
+        self.host.schedule = None;
         self.cluster.power_off(boot.noticed && !boot.soft);
         self.publish();
         self.at(self.now + boot.off, Event::HostUp(boot));

@@ -10,6 +10,8 @@ pub(super) struct Host {
     pub(super) held: bool,
     pub(super) pending: bool,
     pub(super) since: u64,
+    /// When a scheduled shutdown comes.
+    pub(super) schedule: Option<u64>,
     limit: u64,
     /// Off: no process runs on it.
     pub(super) off: bool,
@@ -29,6 +31,7 @@ impl Host {
             held: true,
             pending: false,
             since: 0,
+            schedule: None,
             limit,
             off: false,
             boot: 1,
@@ -68,7 +71,7 @@ impl Host {
         HoldView {
             held: self.held,
             limit: Some(Duration::from_millis(self.limit)),
-            trouble: String::new(),
+            ..HoldView::default()
         }
     }
 }

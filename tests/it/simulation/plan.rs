@@ -69,11 +69,21 @@ pub(super) enum Order {
     Trigger(Trigger),
     Shutdown,
     Vanish,
-    Cancel { abort: bool },
+    /// `shutdown +…`.
+    Schedule {
+        within: u64,
+    },
+    /// `shutdown -c`.
+    CallOff,
+    Cancel {
+        abort: bool,
+    },
     Restore,
     ForeignCordon,
     ForeignUncordon,
-    Crash { rests: u64 },
+    Crash {
+        rests: u64,
+    },
 }
 
 /// How the host comes up again after it went down.
@@ -259,6 +269,7 @@ fn orders(rng: &mut Rng) -> Vec<(u64, Order)> {
         on_deadline: None,
         allow_guest_shutdown: rng.percent(30),
         keep_cordoned: rng.percent(15),
+        stop_job: false,
     };
     let mut all = Vec::new();
     if rng.percent(8) {
@@ -269,6 +280,8 @@ fn orders(rng: &mut Rng) -> Vec<(u64, Order)> {
         S,
         if by_shutdown {
             Order::Shutdown
+        } else if rng.percent(15) {
+            Order::Schedule { within: 300_000 }
         } else {
             Order::Trigger(trigger.clone())
         },
@@ -283,6 +296,10 @@ fn orders(rng: &mut Rng) -> Vec<(u64, Order)> {
     add(rng, if by_shutdown { 3 } else { 15 }, Order::Shutdown);
     add(rng, 8, Order::Shutdown);
     add(rng, 10, Order::Vanish);
+    let within = rng.pick(&[500, 20_000, 200_000, 2_000_000]);
+    add(rng, 12, Order::Schedule { within });
+    add(rng, 5, Order::Schedule { within: within / 3 });
+    add(rng, 10, Order::CallOff);
     add(rng, 15, Order::Cancel { abort: false });
     add(rng, 8, Order::Cancel { abort: true });
     add(rng, 4, Order::Restore);

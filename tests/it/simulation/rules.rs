@@ -244,12 +244,18 @@ impl Run {
             Order::Shutdown => plan.limit >= 2_700_000,
             Order::ForeignUncordon => plan.on_foreign_uncordon == OnForeignUncordon::Recordon,
             Order::Crash { .. } | Order::ForeignCordon => true,
-            Order::Vanish | Order::Cancel { .. } | Order::Restore => false,
+            Order::Vanish
+            | Order::Schedule { .. }
+            | Order::CallOff
+            | Order::Cancel { .. }
+            | Order::Restore => false,
         });
         let shutdown = plan.orders.iter().any(|(at, order)| match order {
             Order::Shutdown => *at == 1000,
             Order::Trigger(t) => t.then.is_some() && !plan.logind_blocks,
             Order::Vanish
+            | Order::Schedule { .. }
+            | Order::CallOff
             | Order::Cancel { .. }
             | Order::Restore
             | Order::ForeignCordon

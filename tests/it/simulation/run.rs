@@ -12,7 +12,7 @@ use vmdrain_agent::drain::machine::Machine;
 use vmdrain_agent::drain::policy::Policy;
 use vmdrain_agent::drain::record::Record;
 use vmdrain_agent::drain::time::Mono;
-use vmdrain_agent::drain::trigger::Shutdown;
+use vmdrain_agent::drain::trigger::{Schedule, Shutdown};
 use vmdrain_agent::drain::world::Picture;
 
 /// A rule that was broken, as a sentence.
@@ -29,6 +29,8 @@ pub(super) enum Event {
     Order(Order),
     Restart,
     Signal,
+    /// The time of a scheduled shutdown has come.
+    Due(u64),
     /// The host goes off, for the shutdown that was announced then.
     HostOff(u64),
     HostUp(Boot),
@@ -194,7 +196,8 @@ impl Run {
             Event::HostOff(since) if self.host.pending && self.host.since == since => {
                 self.host_goes_off()
             }
-            Event::Result(..) | Event::Picture(..) | Event::HostOff(_) => Ok(()),
+            Event::Due(due) if self.host.schedule == Some(due) => self.signal(),
+            Event::Result(..) | Event::Picture(..) | Event::Due(_) | Event::HostOff(_) => Ok(()),
             Event::HostUp(boot) => self.host_comes_up(boot),
         }
     }
@@ -221,6 +224,15 @@ impl Run {
                 self.input(Input::ShutdownVanished { why })
             }
             Order::Vanish => Ok(()),
+            Order::Schedule { .. } if self.host.pending => Ok(()),
+            Order::Schedule { within } => {
+                let due = self.now + within;
+                self.host.schedule = Some(due);
+                self.at(due, Event::Due(due));
+                self.tell_schedule()
+            }
+            Order::CallOff if self.host.schedule.take().is_some() => self.tell_schedule(),
+            Order::CallOff => Ok(()),
             Order::Cancel { abort } => self.input(Input::Cancel {
                 token,
                 abort_migrations: abort,
@@ -270,14 +282,26 @@ impl Run {
         self.input(start)?;
         if self.host.pending {
             self.tell_shutdown()?;
+        } else {
+            self.tell_schedule()?;
         }
         self.input(Input::HostReady)
+    }
+
+    fn tell_schedule(&mut self) -> Result<(), Broken> {
+        let schedule = self.host.schedule.map(|due| Schedule {
+            kind: None,
+            within: Duration::from_millis(due.saturating_sub(self.now)),
+        });
+        self.input(Input::Scheduled(schedule))
     }
 
     fn signal(&mut self) -> Result<(), Broken> {
         if self.host.off {
             return Ok(());
         }
+        // It has come, or an immediate one takes its place.
+        self.host.schedule = None;
         if !self.host.pending {
             self.host.pending = true;
             self.host.since = self.now;

@@ -11,4 +11,5 @@ pub mod kubevirt;
 pub mod logind;
 pub mod scenario;
 pub mod serve;
+pub mod systemd1;
 pub mod world;

@@ -112,6 +112,7 @@ fn at(state: &str, exit: Option<u8>, remaining: usize) -> Status {
             held: true,
             limit: Some(2700.0),
             trouble: String::new(),
+            ..HoldStatus::default()
         },
         vms_total: 2,
         vms_remaining: remaining,

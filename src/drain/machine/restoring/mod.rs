@@ -292,7 +292,9 @@ fn is_unfinished(record: &Record) -> bool {
     match record.phase.as_str() {
         "preparing" | "evacuating" | "confirming" | "cancelling" => true,
         // The host has yet to be let go, or to be sent down.
-        "drained" => record.shutting_down || (asks_logind && record.exit.is_none()),
+        "drained" => {
+            record.shutting_down || record.scheduled || (asks_logind && record.exit.is_none())
+        }
         "deadline" => record.shutting_down,
         _ => false,
     }

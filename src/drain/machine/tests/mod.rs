@@ -2,10 +2,13 @@
 //! book; what an eviction answers and what the watches show is up to each story.
 
 mod ending;
+mod holding;
 mod owning;
 mod pace;
 mod restoring;
 mod resuming;
+mod scheduled;
+mod stopping;
 mod undoing;
 mod watching;
 
@@ -395,7 +398,7 @@ impl Story {
         HoldView {
             held: self.held,
             limit: Some(Duration::from_secs(2700)),
-            trouble: String::new(),
+            ..HoldView::default()
         }
     }
 

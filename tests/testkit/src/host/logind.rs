@@ -146,6 +146,11 @@ impl Logind {
         (self.version >= 255).then_some(kind)
     }
 
+    /// What is scheduled and has not come yet.
+    pub fn scheduled(&self) -> Option<(Then, Duration)> {
+        self.schedule
+    }
+
     /// All locks.
     pub fn locks(&self) -> &[Lock] {
         &self.locks
@@ -240,6 +245,14 @@ impl Logind {
     pub fn restart(&mut self, back: Duration) -> Vec<Says> {
         self.away = Some(back);
         self.deaf = false;
+        vec![Says::Gone]
+    }
+
+    /// It is stopped with the other units of a system that goes down.
+    pub fn end(&mut self) -> Vec<Says> {
+        self.pending = None;
+        self.schedule = None;
+        self.away = Some(Duration::MAX);
         vec![Says::Gone]
     }
 

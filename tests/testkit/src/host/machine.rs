@@ -35,6 +35,8 @@ pub enum Change {
     },
     /// An announced shutdown is no longer pending.
     CalledOff,
+    /// The stop jobs of the system run: it goes down without logind's delay, when they are over.
+    Stopping,
     /// The agent's lock was taken.
     LockTaken,
     /// The agent's lock is gone, for this reason.
@@ -119,7 +121,10 @@ impl ModelHost {
     /// Whether a shutdown is announced, scheduled, or the host is booting: something will happen.
     pub fn is_busy(&self) -> bool {
         let state = self.lock();
-        state.logind.next().is_some() || state.boots.is_some() || state.waiting.is_some()
+        state.logind.next().is_some()
+            || state.boots.is_some()
+            || state.waiting.is_some()
+            || state.stopping.is_some()
     }
 
     /// Whether logind counts the agent's lock.
@@ -164,7 +169,24 @@ impl ModelHost {
         self.with(|state, now| state.shut_down(kind, now));
     }
 
-    /// The shutdown target is started past logind.
+    /// The shutdown target is started past logind: the stop jobs begin, logind ends with the other units.
+    pub fn begin_to_stop(&self, kind: Then) {
+        self.with(|state, now| {
+            if state.up {
+                state.stopping = Some(kind);
+                state.remember(now, Change::Stopping);
+                let says = state.logind.end();
+                state.said(says, now);
+            }
+        });
+    }
+
+    /// The kind of shutdown whose stop jobs run.
+    pub fn stopping(&self) -> Option<Then> {
+        self.lock().stopping
+    }
+
+    /// The stop jobs are over.
     pub fn shut_down_past_logind(&self, kind: Then) {
         self.with(|state, now| state.go_down(kind, now));
     }
@@ -230,6 +252,8 @@ impl ModelHost {
             if let Err(why) = state.logind.inhibit(who, what, mode, until) {
                 state.note(now, format!("{who} got no lock: {why}"));
             }
+            // The real adapter looks every minute.
+            state.tell_hold();
         });
     }
 
@@ -265,6 +289,7 @@ impl ModelHost {
         let mut state = self.lock();
         let (boot, up) = (state.boot, state.up);
         let result = change(&mut state, now);
+        state.tell_schedule(now);
         if state.boot != boot {
             self.boot_clock.booted();
         }

@@ -11,6 +11,7 @@ impl Host for ModelHost {
     async fn start(&self, events: mpsc::Sender<HostEvent>) -> Result<HoldView, String> {
         self.with(|state, now| {
             state.listener = Some(events);
+            state.told_schedule = None;
             // An agent that starts inside a delay gets no lock; the one in the fd store is adopted.
             let _ = state.take(now);
             if state.logind.preparing() && state.logind.answers() {

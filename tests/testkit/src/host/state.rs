@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use vmdrain_agent::agent::ports::HostEvent;
-use vmdrain_agent::drain::action::HoldView;
-use vmdrain_agent::drain::trigger::{Shutdown, Then};
+use vmdrain_agent::drain::action::{HoldView, Holder};
+use vmdrain_agent::drain::trigger::{Schedule, Shutdown, Then};
+use vmdrain_agent::host::{self, hold};
 
 use super::logind::{Lock, Logind, Mode, Says};
 use super::machine::{Change, HostOptions, Moment};
@@ -30,6 +31,10 @@ pub(super) struct State {
     /// Whether the agent wants its lock back when it is lost.
     pub(super) wanted: bool,
     pub(super) listener: Option<mpsc::Sender<HostEvent>>,
+    /// What the listener knows of the schedule; `None`: nothing yet.
+    pub(super) told_schedule: Option<Option<(Then, Duration)>>,
+    /// The stop jobs of the system run, and then it goes down.
+    pub(super) stopping: Option<Then>,
     pub(super) status_line: String,
     pub(super) history: Vec<Moment>,
 }
@@ -47,6 +52,8 @@ impl State {
             ours: None,
             wanted: false,
             listener: None,
+            told_schedule: None,
+            stopping: None,
             status_line: String::new(),
             history: Vec::new(),
         }
@@ -156,6 +163,7 @@ impl State {
         self.listener = None;
         self.ours = None;
         self.waiting = None;
+        self.stopping = None;
         self.logind.reboot();
         self.remember(now, Change::Down(kind));
         let boots = match kind {
@@ -173,6 +181,7 @@ impl State {
                 held: false,
                 limit: None,
                 trouble: "systemd-logind does not answer; the lock stays as it is".into(),
+                ..HoldView::default()
             };
         }
         let held = self.ours.is_some();
@@ -180,11 +189,41 @@ impl State {
             held,
             limit: Some(self.logind.limit()),
             trouble: if held || !self.wanted {
-                String::new()
+                self.limit_trouble()
             } else {
                 "the host is going down already and logind gives no new lock".into()
             },
+            limit_by: String::new(),
+            others: self.others(),
         }
+    }
+
+    /// What the real adapter says about such a limit.
+    fn limit_trouble(&self) -> String {
+        let usec = u64::try_from(self.logind.limit().as_micros()).unwrap_or(u64::MAX);
+        let least = host::Options::default().least_limit;
+        hold::limit_trouble(usec, self.options.systemd >= 257, least, None)
+    }
+
+    /// Locks of others on shutdowns.
+    fn others(&self) -> Vec<Holder> {
+        let ours = self.ours;
+        let others = self.logind.locks().iter().filter(|lock| {
+            Some(lock.id) != ours && lock.what.split(':').any(|what| what == "shutdown")
+        });
+        others
+            .map(|lock| Holder {
+                who: lock.who.clone(),
+                why: String::new(),
+                mode: match lock.mode {
+                    Mode::Delay => "delay",
+                    Mode::Block => "block",
+                    Mode::BlockWeak => "block-weak",
+                }
+                .into(),
+                uid: 0,
+            })
+            .collect()
     }
 
     pub(super) fn take(&mut self, now: Duration) -> Result<(), String> {
@@ -214,6 +253,25 @@ impl State {
 
     pub(super) fn tell_hold(&self) {
         self.tell(HostEvent::Hold(self.view()));
+    }
+
+    /// What is scheduled, when that has changed. While a shutdown is pending its own signal tells.
+    pub(super) fn tell_schedule(&mut self, now: Duration) {
+        if !self.logind.answers() || self.listener.is_none() {
+            return;
+        }
+        if self.logind.preparing() {
+            self.told_schedule = None;
+            return;
+        }
+        let current = self.logind.scheduled();
+        if self.told_schedule != Some(current) {
+            self.told_schedule = Some(current);
+            self.tell(HostEvent::Scheduled(current.map(|(kind, at)| Schedule {
+                kind: Some(kind),
+                within: at.saturating_sub(now),
+            })));
+        }
     }
 
     fn tell(&self, event: HostEvent) {

@@ -51,7 +51,9 @@ impl Bench {
             .into_iter()
             .filter_map(|event| match event {
                 HostEvent::Shutdown(shutdown) => Some((shutdown.kind, shutdown.held)),
-                HostEvent::ShutdownVanished { .. } | HostEvent::Hold(_) => None,
+                HostEvent::ShutdownVanished { .. }
+                | HostEvent::Scheduled(_)
+                | HostEvent::Hold(_) => None,
             })
             .collect()
     }

@@ -1,6 +1,7 @@
 //! What does the stand-in know, and who holds which lock?
 
 use super::facts::{Kind, Refused, Version};
+use super::files::Files;
 use super::journal::{Happened, Journal};
 use super::locks::{self, Foreign, Lock};
 use super::{Options, State};
@@ -85,7 +86,7 @@ pub(super) struct Engine {
     pub(super) journal: Journal,
     pub(super) address: String,
     speed: f64,
-    pub(super) folder: tempfile::TempDir,
+    pub(super) files: Files,
     inner: Mutex<Inner>,
     pub(super) wake: Notify,
     /// logind has one thread: a request is announced before anything else is answered.
@@ -93,13 +94,13 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(address: &str, options: Options) -> anyhow::Result<Arc<Self>> {
+    pub(super) fn new(address: &str, options: Options, files: Files) -> anyhow::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             version: Version(options.version),
             journal: Journal::default(),
             address: address.to_owned(),
             speed: options.speed,
-            folder: tempfile::Builder::new().prefix("inhibit").tempdir()?,
+            files,
             inner: Mutex::new(Inner {
                 limit: options.limit,
                 next_lock: 1,
@@ -119,7 +120,7 @@ impl Engine {
     }
 
     pub(super) fn inhibit_folder(&self) -> PathBuf {
-        self.folder.path().to_owned()
+        self.files.locks()
     }
 
     pub(super) fn inhibitors(&self) -> Vec<Inhibitor> {
@@ -204,7 +205,7 @@ impl Engine {
         let mut inner = self.lock();
         let number = inner.next_lock;
         inner.next_lock += 1;
-        let (fifo, reader, writer) = locks::make(self.folder.path(), number)?;
+        let (fifo, reader, writer) = locks::make(&self.files.locks(), number)?;
         self.journal.write(Happened::Locked {
             who: entry.who.clone(),
         });

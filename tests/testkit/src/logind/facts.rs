@@ -88,11 +88,6 @@ impl Version {
         self.0 >= 254
     }
 
-    /// `SoftRebootsCount` of PID 1 (256).
-    pub(super) fn counts_soft_reboots(self) -> bool {
-        self.0 >= 256
-    }
-
     /// `PropertiesChanged(ScheduledShutdown)` at a shutdown carries the end of the delay and comes after the
     /// Prepare signals (seen on 262), not an empty value before them (seen on 257).
     pub(super) fn tells_deadline(self) -> bool {

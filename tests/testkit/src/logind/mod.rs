@@ -7,10 +7,10 @@
 //!      ├ requests.rs   how a shutdown is asked for, delayed, called off and carried out
 //!      ├ wire.rs       on and off the bus, restarts, signals
 //!      ├ manager.rs    org.freedesktop.login1.Manager as a client sees it
+//!      ├ files.rs      what it keeps on disk
 //!      ├ locks.rs      locks over FIFOs: a killed holder is noticed as by the real one
 //!      ├ facts.rs      what differs between versions, and errors by their D-Bus names
 //!      └ journal.rs    what happened, and when
-//!  Systemd (systemd1.rs)  PID 1 beside it, which counts the soft-reboots
 //! ```
 //!
 //! Its behaviour is that of real systemd 252, 257 and 262 as measured by experiment; versions between are set by
@@ -20,21 +20,21 @@
 mod bus;
 mod engine;
 mod facts;
+mod files;
 mod journal;
 mod locks;
 mod manager;
 mod requests;
-mod systemd1;
 mod wire;
 
 pub use bus::{Bus, spoof};
 pub use facts::{Kind, Refused};
 pub use journal::{Event, Happened, Why};
 pub use locks::Foreign;
-pub use systemd1::{Systemd, UserspaceFacts};
 
 use engine::{Asked, Engine};
-use std::path::PathBuf;
+use files::Files;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,7 +85,16 @@ pub struct Logind {
 impl Logind {
     /// Starts it on the bus at `address`.
     pub async fn start(address: &str, options: Options) -> anyhow::Result<Self> {
-        let engine = Engine::new(address, options)?;
+        Self::with(address, options, Files::new()?).await
+    }
+
+    /// The same with `folder` for `/run/systemd`, emptied as by a boot.
+    pub async fn start_in(address: &str, options: Options, folder: &Path) -> anyhow::Result<Self> {
+        Self::with(address, options, Files::within(folder)?).await
+    }
+
+    async fn with(address: &str, options: Options, files: Files) -> anyhow::Result<Self> {
+        let engine = Engine::new(address, options, files)?;
         engine.connect().await?;
         let task = tokio::spawn(engine.clone().run());
         Ok(Self { engine, task })
@@ -169,9 +178,19 @@ impl Logind {
         self.engine.emit_raw(member, body).await
     }
 
+    /// What stands for `/run/systemd`.
+    pub fn folder(&self) -> PathBuf {
+        self.engine.files.root().to_owned()
+    }
+
     /// Where the locks' FIFOs are.
     pub fn inhibit_folder(&self) -> PathBuf {
         self.engine.inhibit_folder()
+    }
+
+    /// The host goes down past logind, whatever is held.
+    pub fn bypass(&self, kind: Kind) {
+        self.engine.go_down(kind, Why::Bypassed);
     }
 
     /// What is true now.

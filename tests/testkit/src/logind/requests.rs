@@ -37,6 +37,9 @@ impl Engine {
             // An immediate request drops what was scheduled; a scheduled one has come.
             let tell = inner.scheduled.take().is_some() || self.version.tells_schedule();
             let waits = inner.locks.values().any(Lock::delays) && !inner.limit.is_zero();
+            if asked.scheduled.is_none() {
+                self.files.unschedule();
+            }
             let limit = inner.limit;
             inner.pending = Some(Pending {
                 kind,
@@ -97,6 +100,9 @@ impl Engine {
                 at: clock::now() + left,
             });
         }
+        if let Err(error) = self.files.schedule(kind, usec) {
+            tracing::warn!(%error, "the stand-in cannot write its schedule");
+        }
         if self.version.tells_schedule() {
             self.tell_schedule((kind.word(), usec)).await;
         }
@@ -114,6 +120,9 @@ impl Engine {
             let cancels = pending.is_some() && self.version.tells_schedule();
             if cancels {
                 inner.pending = None;
+            }
+            if scheduled || cancels {
+                self.files.unschedule();
             }
             (scheduled || pending.is_some(), scheduled || cancels)
         };
@@ -218,7 +227,7 @@ impl Engine {
         self.prepare(false, Some(kind)).await;
     }
 
-    fn go_down(&self, kind: Kind, why: Why) {
+    pub(super) fn go_down(&self, kind: Kind, why: Why) {
         let mut inner = self.lock();
         if !std::mem::replace(&mut inner.down, true) {
             self.journal.write(Happened::Down { kind, why });

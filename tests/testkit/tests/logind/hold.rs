@@ -132,7 +132,7 @@ async fn a_lock_that_was_handed_back_is_adopted() {
         .unwrap();
     logind.poweroff(Kind::Reboot).await.unwrap();
 
-    let host = adapter(&bus);
+    let host = adapter(&bus, &logind);
     let other = std::fs::File::open("/dev/null").unwrap();
     let said = host.adopt(other.into()).unwrap_err();
     assert!(said.contains("no lock of logind"), "{said}");
@@ -218,4 +218,72 @@ async fn a_logind_that_hangs_stops_neither_the_release_nor_the_reports() {
         .unwrap();
     drop(hang);
     assert!(stage.host.take_hold().await.unwrap().held, "well again");
+}
+
+/// T64: the limit shrinks while nothing happens, and the file that did it is named.
+#[tokio::test]
+async fn a_limit_that_shrinks_is_noticed_with_its_file() {
+    let root = tempfile::tempdir().unwrap();
+    let drop_ins = root.path().join("etc/systemd/logind.conf.d");
+    std::fs::create_dir_all(&drop_ins).unwrap();
+    let write = |name: &str, value: &str| {
+        let text = format!("[Login]\nInhibitDelayMaxSec={value}\n");
+        std::fs::write(drop_ins.join(name), text).unwrap();
+    };
+    write("zz-vmdrain-agent.conf", "10min");
+    let bus = Bus::start().await.unwrap();
+    let logind = Logind::start(&bus.address(), version(252)).await.unwrap();
+    let mut stage = Stage::rooted(bus, logind, root.path()).await;
+    assert!(
+        stage.view.limit_by.ends_with("zz-vmdrain-agent.conf"),
+        "{:?}",
+        stage.view
+    );
+    write("zzz-somebody.conf", "20s");
+    stage.logind.set_limit(Duration::from_secs(20));
+    let view = stage.hold(|view| !view.trouble.is_empty()).await;
+    assert!(view.held, "the lock is kept all the same");
+    assert!(view.limit_by.ends_with("zzz-somebody.conf"), "{view:?}");
+    assert!(
+        view.trouble.contains("is 20 s") && view.trouble.contains("zzz-somebody"),
+        "{view:?}"
+    );
+    // Gone again, but logind has not been told.
+    std::fs::remove_file(drop_ins.join("zzz-somebody.conf")).unwrap();
+    let view = stage
+        .hold(|view| view.trouble.contains("has not read"))
+        .await;
+    assert_eq!(view.limit_by, "", "{view:?}");
+    stage.logind.set_limit(MINUTES);
+    stage.hold(|view| view.trouble.is_empty()).await;
+}
+
+/// Scenario 22: everybody else who holds a shutdown is seen, coming and going.
+#[tokio::test]
+async fn other_holders_are_seen() {
+    let mut stage = Stage::new(version(257)).await;
+    let kubelet = stage
+        .logind
+        .foreign("shutdown", "kubelet", "delay", 0)
+        .unwrap();
+    let view = stage.hold(|view| !view.others.is_empty()).await;
+    assert_eq!(
+        (view.others[0].who.as_str(), view.others.len()),
+        ("kubelet", 1)
+    );
+    stage.logind.poweroff(Kind::Poweroff).await.unwrap();
+    assert!(stage.shutdown().await.held);
+    // It lets go early: we still hold.
+    drop(kubelet);
+    let gone = Happened::Unlocked {
+        who: "kubelet".into(),
+    };
+    stage
+        .logind
+        .wait_for(BOUND, |what| *what == gone)
+        .await
+        .unwrap();
+    assert!(!stage.logind.state().down);
+    stage.host.release().await.unwrap();
+    assert_eq!(stage.down().await, down(Kind::Poweroff, Why::Released));
 }

@@ -12,6 +12,7 @@
 mod ask;
 mod bus;
 mod hold;
+mod schedule;
 mod signals;
 mod stage;
 mod userspace;

@@ -1,11 +1,12 @@
 //! A bus, a logind and an agent's adapter on it.
 
+use std::path::Path;
 use std::time::Duration;
 use testkit::logind::{Bus, Happened, Kind, Logind, Options, Why};
 use tokio::sync::mpsc;
 use vmdrain_agent::agent::ports::{Host, HostEvent};
 use vmdrain_agent::drain::action::HoldView;
-use vmdrain_agent::drain::trigger::Shutdown;
+use vmdrain_agent::drain::trigger::{Schedule, Shutdown};
 use vmdrain_agent::host::{self, Timing, hold};
 
 /// Far longer than anything here takes.
@@ -64,10 +65,22 @@ impl Stage {
         Self::tuned(bus, logind, |_| {}).await
     }
 
+    /// With the files of logind's configuration below `root`.
+    pub(crate) async fn rooted(bus: Bus, logind: Logind, root: &Path) -> Self {
+        let options = host::Options {
+            root: Some(root.to_owned()),
+            ..options(&bus, &logind)
+        };
+        Self::begin(bus, logind, host::Logind::new(options)).await
+    }
+
     async fn tuned(bus: Bus, logind: Logind, tune: impl Fn(&mut Timing)) -> Self {
-        let mut timing = quick();
-        tune(&mut timing);
-        let host = adapter_with(&bus, timing);
+        let mut options = options(&bus, &logind);
+        tune(&mut options.timing);
+        Self::begin(bus, logind, host::Logind::new(options)).await
+    }
+
+    async fn begin(bus: Bus, logind: Logind, host: host::Logind) -> Self {
         let (sender, events) = mpsc::channel(64);
         let view = host.start(sender).await.unwrap();
         Self {
@@ -89,7 +102,7 @@ impl Stage {
             match self.next().await {
                 HostEvent::Shutdown(shutdown) => return shutdown,
                 HostEvent::ShutdownVanished { why } => panic!("vanished: {why}"),
-                HostEvent::Hold(_) => {}
+                HostEvent::Scheduled(_) | HostEvent::Hold(_) => {}
             }
         }
     }
@@ -99,7 +112,20 @@ impl Stage {
             match self.next().await {
                 HostEvent::ShutdownVanished { why } => return why,
                 HostEvent::Shutdown(shutdown) => panic!("one more: {shutdown:?}"),
+                HostEvent::Scheduled(_) | HostEvent::Hold(_) => {}
+            }
+        }
+    }
+
+    /// The next news of the schedule; a shutdown before it is one too many.
+    pub(crate) async fn scheduled(&mut self) -> Option<Schedule> {
+        loop {
+            match self.next().await {
+                HostEvent::Scheduled(schedule) => return schedule,
                 HostEvent::Hold(_) => {}
+                other @ (HostEvent::Shutdown(_) | HostEvent::ShutdownVanished { .. }) => {
+                    panic!("before any schedule: {other:?}")
+                }
             }
         }
     }
@@ -123,7 +149,7 @@ impl Stage {
         loop {
             match self.next().await {
                 HostEvent::Hold(view) if view.limit == Some(limit) => return before,
-                HostEvent::Hold(_) => {}
+                HostEvent::Scheduled(_) | HostEvent::Hold(_) => {}
                 other @ (HostEvent::Shutdown(_) | HostEvent::ShutdownVanished { .. }) => {
                     before.push(other);
                 }
@@ -148,16 +174,18 @@ impl Stage {
     }
 }
 
-pub(crate) fn adapter(bus: &Bus) -> host::Logind {
-    adapter_with(bus, quick())
+pub(crate) fn adapter(bus: &Bus, logind: &Logind) -> host::Logind {
+    host::Logind::new(options(bus, logind))
 }
 
-fn adapter_with(bus: &Bus, timing: Timing) -> host::Logind {
-    host::Logind::new(host::Options {
+fn options(bus: &Bus, logind: &Logind) -> host::Options {
+    host::Options {
         bus: Some(bus.address()),
-        timing,
+        folder: Some(logind.folder()),
+        root: None,
+        timing: quick(),
         ..host::Options::default()
-    })
+    }
 }
 
 pub(crate) fn down(kind: Kind, why: Why) -> Happened {

@@ -2,7 +2,8 @@
 
 use super::stage::{BOUND, ms};
 use std::time::Instant;
-use testkit::logind::{Bus, Systemd, UserspaceFacts};
+use testkit::logind::Bus;
+use testkit::systemd1::{System, Systemd};
 use vmdrain_agent::drain::boot::{Since, Start, Userspace};
 use vmdrain_agent::host::{Identity, Timing, clock};
 
@@ -30,12 +31,13 @@ async fn every_version_tells_a_soft_reboot_as_it_can() {
     ] {
         let bus = Bus::start().await.unwrap();
         let started = clock::monotonic().0 * 1000;
-        let mut facts = UserspaceFacts {
+        let mut facts = System {
             version,
             soft_reboots: 2,
-            started,
+            userspace: started,
+            ..System::running()
         };
-        let systemd = Systemd::start(&bus.address(), facts).await.unwrap();
+        let systemd = Systemd::start(&bus.address(), facts.clone()).await.unwrap();
         let before = asked(&bus).await;
         let wanted = Userspace {
             soft_reboots: counts.then_some(2),
@@ -50,10 +52,9 @@ async fn every_version_tells_a_soft_reboot_as_it_can() {
             Since::Same
         );
 
-        systemd.stop().await;
         facts.soft_reboots += 1;
-        facts.started += 1_000_000;
-        let _systemd = Systemd::start(&bus.address(), facts).await.unwrap();
+        facts.userspace += 1_000_000;
+        systemd.set(facts);
         let after = asked(&bus).await;
         assert_eq!(
             since(before.userspace, after.userspace),

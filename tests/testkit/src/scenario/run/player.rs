@@ -281,6 +281,7 @@ impl<'a, S: Stage> Player<'a, S> {
                 }
                 HostChange::Announced { .. }
                 | HostChange::CalledOff
+                | HostChange::Stopping
                 | HostChange::LockTaken
                 | HostChange::LockGone(_)
                 | HostChange::Note(_) => {}

@@ -67,15 +67,6 @@ impl History {
         )
     }
 
-    /// The host goes down past logind.
-    pub(super) fn falls(&mut self, kind: Then) {
-        let at = self.clock.elapsed();
-        self.moments.push(Moment {
-            at,
-            change: Change::Down(kind),
-        });
-    }
-
     /// Whether it went down for a soft-reboot.
     pub(super) fn was_soft(&self) -> bool {
         matches!(self.last_power(), Some(Change::Down(Then::SoftReboot)))
@@ -97,6 +88,15 @@ impl History {
         self.moments.push(Moment {
             at: self.clock.elapsed(),
             change: Change::Up { same_boot },
+        });
+    }
+
+    /// The stop jobs of the system begin; logind has ended.
+    pub(super) fn stopping(&mut self, events: &[Event]) {
+        self.catch_up(events);
+        self.moments.push(Moment {
+            at: self.clock.elapsed(),
+            change: Change::Stopping,
         });
     }
 

@@ -10,6 +10,7 @@ mod notify;
 mod play;
 mod service;
 mod signals;
+mod stop_job;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,9 +28,10 @@ use vmdrain_agent::host::clock as boot_clock;
 use super::scene::{Journal, Results};
 use crate::api::front::{Options as HttpsOptions, Serving, serve_https};
 use crate::clock::SimClock;
-use crate::logind::{Bus, Foreign, Logind, Options as LogindOptions, Systemd, UserspaceFacts};
+use crate::logind::{Bus, Foreign, Kind, Logind, Options as LogindOptions};
 use crate::scenario::Scenario;
 use crate::scenario::event::agent::Away;
+use crate::systemd1::{System, Systemd};
 use commands::Caller;
 use history::History;
 use lateness::Lateness;
@@ -37,6 +39,8 @@ use service::Service;
 
 /// What systemd waits before it starts a service again (`RestartSec=`), in the story's time.
 const RESTART: Duration = Duration::from_secs(1);
+/// What stands for `/run/systemd`, in the stage's folder.
+const LOGIND: &str = "logind";
 /// How often logind and the agent are looked at, in real time.
 const LOOK: Duration = Duration::from_millis(15);
 /// The agent has so much real time to take its lock at the beginning.
@@ -61,8 +65,10 @@ pub(super) struct BinaryStage {
     folder: TempDir,
     bus: Bus,
     logind: Logind,
-    /// PID 1 on the bus, as long as the host is up.
-    systemd: Option<Systemd>,
+    /// PID 1. Its time limits are the story's.
+    pid1: Systemd,
+    /// The stop job, and what comes after it.
+    stopping: Option<(tokio::process::Child, Kind)>,
     serving: Serving,
     service: Service,
     caller: Caller,
@@ -73,6 +79,8 @@ pub(super) struct BinaryStage {
     up: bool,
     boots: u32,
     soft_reboots: u32,
+    /// When its user space began, on the real monotonic clock in microseconds.
+    userspace: u64,
     boots_at: Option<Duration>,
     starts: Option<Duration>,
     logind_back: Option<Duration>,
@@ -106,13 +114,15 @@ impl BinaryStage {
             limit: limit.div_f64(setup.speed),
             speed: setup.speed,
         };
-        let logind = Logind::start(&address, options).await?;
-        let facts = UserspaceFacts {
-            version: scenario.host.systemd,
-            soft_reboots: 0,
-            started: 1,
-        };
-        let systemd = Some(Systemd::start(&address, facts).await?);
+        let logind = Logind::start_in(&address, options, &folder.path().join(LOGIND)).await?;
+        let pid1 = Systemd::start(
+            &address,
+            System {
+                version: scenario.host.systemd,
+                ..System::running()
+            },
+        )
+        .await?;
         let config = configure(&setup, scenario, &serving, folder.path())?;
         let global = vec![
             "--bus".to_owned(),
@@ -149,7 +159,8 @@ impl BinaryStage {
             folder,
             bus,
             logind,
-            systemd,
+            pid1,
+            stopping: None,
             serving,
             service,
             journal,
@@ -158,6 +169,7 @@ impl BinaryStage {
             up: true,
             boots: 0,
             soft_reboots: 0,
+            userspace: 1,
             boots_at: None,
             starts: None,
             logind_back: None,
@@ -230,6 +242,7 @@ impl BinaryStage {
             self.start();
         }
         self.schedule = self.schedule.filter(|at| *at > now);
+        self.stop_job_over();
         self.take_in();
     }
 
@@ -250,7 +263,8 @@ impl BinaryStage {
             limit: self.real(self.history.limit),
             speed: self.setup.speed,
         };
-        let started = Logind::start(&self.bus.address(), options).await;
+        let folder = self.folder.path().join(LOGIND);
+        let started = Logind::start_in(&self.bus.address(), options, &folder).await;
         self.boots_at = None;
         let soft = self.history.was_soft();
         match started {
@@ -262,26 +276,21 @@ impl BinaryStage {
                 } else {
                     (self.boots + 1, 0)
                 };
+                self.userspace = boot_clock::monotonic().0 * 1000;
                 self.history.up(soft);
             }
             Err(error) => self.panics.push(format!("logind: {error:#}")),
         }
-        self.new_userspace().await;
+        self.pid1.set(self.system(System::running()));
     }
 
-    /// Another PID 1 for another start.
-    async fn new_userspace(&mut self) {
-        if let Some(before) = self.systemd.take() {
-            before.stop().await;
-        }
-        let facts = UserspaceFacts {
+    /// What PID 1 shows in this start of the host.
+    fn system(&self, system: System) -> System {
+        System {
             version: self.history.version,
             soft_reboots: self.soft_reboots,
-            started: boot_clock::monotonic().0 * 1000,
-        };
-        match Systemd::start(&self.bus.address(), facts).await {
-            Ok(systemd) => self.systemd = Some(systemd),
-            Err(error) => self.panics.push(format!("systemd: {error:#}")),
+            userspace: self.userspace,
+            ..system
         }
     }
 
@@ -311,6 +320,7 @@ fn configure(
     fast.cluster.kubeconfig = kubeconfig.display().to_string();
     fast.cluster.node_name.clone_from(node);
     fast.host.state_dir = folder.join("state");
+    fast.host.logind_dir = folder.join(LOGIND);
     let config = folder.join("config.toml");
     std::fs::write(&config, fast.to_toml().map_err(anyhow::Error::msg)?)?;
     Ok(config)

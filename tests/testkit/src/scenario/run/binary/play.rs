@@ -6,7 +6,6 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use vmdrain_agent::drain::status::Status;
 
-use super::super::model::then;
 use super::super::scene::{Glance, Journal, Results};
 use super::super::stage::{NotPlayed, STATE_FILE, Stage};
 use super::{BinaryStage, LOOK, READY, RESTART};
@@ -46,8 +45,7 @@ impl Stage for BinaryStage {
             HostDo::Down(kind, via) => match via.with {
                 // A refusal is logind's answer to whoever asked, not a failure of the story.
                 Way::Logind => drop(self.logind.poweroff(word(*kind)).await),
-                // Nobody is asked and nobody is told.
-                Way::Target => self.history.falls(then(*kind)),
+                Way::Target => self.begin_to_stop(word(*kind)).await?,
             },
             HostDo::Schedule(it) => {
                 self.schedule = Some(self.clock.elapsed() + it.within.0);
@@ -174,7 +172,12 @@ impl Stage for BinaryStage {
                 .flatten()
                 .min();
             let dead = self.wanted && !self.service.is_running();
-            if self.logind.events().len() != events || due.is_some_and(|at| at <= now) || dead {
+            let over = self.stop_job_ended();
+            if self.logind.events().len() != events
+                || due.is_some_and(|at| at <= now)
+                || dead
+                || over
+            {
                 break;
             }
         }
@@ -220,7 +223,7 @@ impl Stage for BinaryStage {
     fn is_busy(&self) -> bool {
         let pending = self.up && self.logind.state().preparing;
         let timers = [self.boots_at, self.starts, self.logind_back, self.schedule];
-        pending || timers.iter().any(Option::is_some)
+        pending || self.stopping.is_some() || timers.iter().any(Option::is_some)
     }
 
     fn panics(&mut self) -> Vec<String> {

@@ -76,6 +76,7 @@ pub(crate) fn trigger(keys: &Keys) -> Result<Trigger, NotPlayed> {
         on_deadline,
         allow_guest_shutdown: keys.allow_guest_shutdown,
         keep_cordoned: keys.keep_cordoned,
+        stop_job: false,
     })
 }
 

@@ -2,6 +2,7 @@
 
 pub(super) mod commands;
 pub(super) mod journal;
+mod stop_job;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,7 +200,13 @@ impl Stage for ModelStage {
         match what {
             HostDo::Down(kind, via) => match via.with {
                 Way::Logind => host.shut_down(then(*kind)),
-                Way::Target => host.shut_down_past_logind(then(*kind)),
+                Way::Target => {
+                    host.begin_to_stop(then(*kind));
+                    // A daemon that is dead is replaced by the stop job itself: the same driver, the same record.
+                    self.start();
+                    let handle = self.agent.as_ref().map(|agent| agent.handle.clone());
+                    stop_job::run(handle, self.host.clone());
+                }
             },
             HostDo::Schedule(schedule) => host.schedule(then(schedule.kind), schedule.within.0),
             HostDo::CancelSchedule => host.cancel_schedule(),

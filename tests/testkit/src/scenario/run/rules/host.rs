@@ -16,12 +16,13 @@ const ROUNDING: Duration = Duration::from_secs(5);
 pub(super) struct Host {
     seen: usize,
     deadline: Option<Duration>,
+    stopping: bool,
 }
 
 impl Host {
-    /// Whether logind has announced a shutdown that is not taken back.
+    /// Whether logind has announced a shutdown that is not taken back, or the stop jobs run.
     pub(super) fn going_down(&self) -> bool {
-        self.deadline.is_some()
+        self.deadline.is_some() || self.stopping
     }
 
     pub(super) fn step(
@@ -37,6 +38,8 @@ impl Host {
             match &moment.change {
                 Change::Announced { deadline } => self.deadline = Some(*deadline),
                 Change::CalledOff => self.deadline = None,
+                // What logind has announced, and its limit with it, is over.
+                Change::Stopping => (self.deadline, self.stopping) = (None, true),
                 Change::LockGone("released") => self.released(terms, scene, moment.at, found),
                 Change::Down(_) => self.down(terms, moment.at, found),
                 Change::LockTaken | Change::LockGone(_) | Change::Up { .. } | Change::Note(_) => {}
@@ -53,7 +56,8 @@ impl Host {
         let over = self
             .deadline
             .is_some_and(|limit| at + terms.margin + ROUNDING + terms.slack.at(at) >= limit);
-        if !left.is_empty() && !over {
+        // In the stop jobs the lock holds nothing any more.
+        if !left.is_empty() && !over && !self.stopping {
             found.add(
                 Rule::EarlyRelease,
                 format!("the hold was dropped with {} still here", left.join(", ")),
@@ -62,6 +66,7 @@ impl Host {
     }
 
     fn down(&mut self, terms: &Terms, at: Duration, found: &mut Found) {
+        self.stopping = false;
         if let Some(deadline) = self.deadline.take()
             && at > deadline + Duration::from_secs(1) + terms.slack.at(at)
         {

@@ -24,7 +24,7 @@ trait Manager {
 
 /// This start of user space at the bus at `address` (`None`: the system bus). What cannot be asked is left out: a bus
 /// that is away costs the recognition of a soft-reboot, nothing else.
-pub async fn userspace(address: Option<&str>, timing: &Timing) -> Userspace {
+pub async fn ask_systemd(address: Option<&str>, timing: &Timing) -> Userspace {
     match ask(address, timing).await {
         Ok(userspace) => userspace,
         Err(why) => {

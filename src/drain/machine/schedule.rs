@@ -1,0 +1,112 @@
+//! A shutdown that is scheduled (`shutdown +10`): what is begun early, and what is taken back when it is called off.
+//!
+//! Until its time has come nothing is done that could not be taken back: guests that cannot migrate keep running.
+
+use super::{Machine, hold_deadline};
+use crate::drain::action::{Action, Level};
+use crate::drain::phase::Phase;
+use crate::drain::policy::OnScheduled;
+use crate::drain::time::Mono;
+use crate::drain::trigger::{Schedule, Then};
+
+/// When the scheduled shutdown comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    pub(super) kind: Option<Then>,
+    pub(super) at: Mono,
+}
+
+impl Due {
+    pub(super) fn what(self) -> &'static str {
+        self.kind.map_or("shutdown", Then::word)
+    }
+}
+
+impl Machine {
+    /// The host adapter tells what is scheduled now.
+    pub(super) fn scheduled(&mut self, schedule: Option<Schedule>, now: Mono) {
+        self.schedule = schedule.map(|s| Due {
+            kind: s.kind,
+            at: now + s.within,
+        });
+        match self.schedule {
+            Some(due) => self.schedule_known(due, now),
+            None => self.schedule_gone(),
+        }
+    }
+
+    fn schedule_known(&mut self, due: Due, now: Mono) {
+        let when = super::show::span(due.at.left(now));
+        let text = format!("a {} is scheduled in {when}", due.what());
+        let deadline = self.deadline_of(due);
+        let follows = self.phase.is_draining() || self.phase == Phase::Drained;
+        if let Some(drain) = &mut self.drain
+            && drain.scheduled
+            && follows
+        {
+            drain.unconfirmed = false;
+            drain.deadline = deadline;
+            self.persist();
+            return self.tell(
+                Level::Info,
+                "ShutdownScheduled",
+                format!("{text}: the drain goes on"),
+            );
+        }
+        let then = if self.drain.as_ref().is_some_and(|d| d.shutting_down) {
+            "the host is going down already"
+        } else if self.phase.is_draining() {
+            "the drain that is under way goes on"
+        } else if self.phase == Phase::Drained {
+            "the node is drained already"
+        } else if self.policy.on_scheduled == OnScheduled::Ignore {
+            "by configuration the drain begins when its time has come"
+        } else {
+            self.begin(None, &text, deadline, false, now);
+            if let Some(drain) = &mut self.drain {
+                drain.scheduled = true;
+            }
+            self.persist();
+            return;
+        };
+        self.tell(Level::Info, "ShutdownScheduled", format!("{text}: {then}"));
+    }
+
+    /// Nothing is scheduled (any more): what was begun for it is taken back.
+    pub(super) fn schedule_gone(&mut self) {
+        let Some(drain) = &mut self.drain else { return };
+        if !drain.scheduled || drain.shutting_down {
+            return;
+        }
+        drain.scheduled = false;
+        drain.unconfirmed = false;
+        match self.phase {
+            Phase::Preparing | Phase::Evacuating | Phase::Confirming => {}
+            Phase::Drained => self.actions.push_back(Action::Watch),
+            Phase::Idle
+            | Phase::Deadline
+            | Phase::Cancelling
+            | Phase::Cancelled
+            | Phase::Refused
+            | Phase::Restoring => return,
+        }
+        let text = "the scheduled shutdown was called off; the drain is undone";
+        self.tell(Level::Info, "ScheduleCancelled", text.into());
+        self.start_cancel(text);
+    }
+
+    /// The time of the shutdown, and what logind will give on top of it.
+    fn deadline_of(&self, due: Due) -> Mono {
+        match self.hold.limit {
+            Some(limit) if self.hold.held => hold_deadline(due.at, limit, self.policy.margin),
+            _ => due.at,
+        }
+    }
+
+    /// A node that is cordoned early and not drained before the time has come.
+    pub(super) fn only_cordons(&self) -> bool {
+        self.policy.on_scheduled == OnScheduled::Cordon
+            && self.phase == Phase::Preparing
+            && self.drain.as_ref().is_some_and(|d| d.scheduled)
+    }
+}
