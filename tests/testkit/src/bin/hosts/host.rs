@@ -20,6 +20,9 @@ const REBOOT: i32 = 133;
 pub(crate) const COMMAND: Duration = Duration::from_secs(30);
 /// From the start of nspawn to PID 1.
 const BOOT: Duration = Duration::from_secs(20);
+/// Numbers the hosts of this run.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
 /// Enters every cgroup that is named before `--`, then becomes what comes after it.
 const ENTER: &str =
     r#"while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; exec "$@""#;
@@ -87,7 +90,6 @@ impl Host {
                 .args(["-t", "overlay", "-o", &options, "vmdrain-host"])
                 .arg(&root),
         )?;
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let machine = format!("{}-{number}", scratch.name);
         let cgroups = Cgroups::make(&machine);
@@ -332,7 +334,7 @@ impl Drop for Host {
             // Memory, not disk: a failed removal is freed with the run's folder.
             Ok(()) => drop(fs::remove_dir_all(&self.dir)),
             Err(error) => {
-                crate::complain(&format!("the host {} stays mounted: {error:#}", self.name))
+                crate::complain(&format!("the host {} stays mounted: {error:#}", self.name));
             }
         }
     }

@@ -50,6 +50,8 @@ pub(super) const CASES: &[Case] = &[
 
 /// From PID 1 to the uncordon: virt-handler of the played cluster needs 5 s after its host.
 const GIVEN_BACK: Duration = Duration::from_secs(25);
+/// virt-handler of the played cluster is there 5 s after its host, which is noticed a moment later than it happens.
+const HANDLER_NEEDS: Duration = Duration::from_secs(4);
 /// Nothing more happens within this time.
 const QUIET: Duration = Duration::from_secs(3);
 
@@ -267,6 +269,11 @@ pub(super) fn soft_reboot(context: &Context) -> anyhow::Result<String> {
         scene.cluster.host_on(before.trim())?;
         scene.wait_held()?;
         let free = scene.wait_uncordoned(GIVEN_BACK)?;
+        ensure!(
+            between(back, free) >= HANDLER_NEEDS,
+            "the node was given back {} after the soft-reboot, before virt-handler was there",
+            seconds(between(back, free))
+        );
         scene.must_have_said("the host is going down (soft-reboot)")?;
         quiet(scene, 1)?;
         Ok(format!(

@@ -151,11 +151,7 @@ fn other_holders(context: &Context) -> anyhow::Result<String> {
 
 /// kubelet's graceful node shutdown: its lock is seen and explained, and ours outlasts it.
 fn kubelet_lock(context: &Context) -> anyhow::Result<String> {
-    let plan = Plan::moving(5.0);
-    // One of the versions waits as long as it usually takes.
-    let usual = context.root.debian == Debian::Thirteen;
-    let plan = if usual { plan } else { often(plan) };
-    play(context, &plan, |scene| {
+    play(context, &often(Plan::moving(5.0)), |scene| {
         other_lock(
             scene,
             "kubelet",
@@ -212,7 +208,11 @@ fn bus_restart(context: &Context) -> anyhow::Result<String> {
 
 /// 253 and later: logind stays off the bus until it is restarted. The agent has to say so; the lock is there all the time.
 fn deaf_logind(context: &Context) -> anyhow::Result<String> {
-    deaf(context, &Plan::moving(3.0), "dbus")
+    // One of the versions waits as long as it usually takes.
+    let usual = context.root.debian == Debian::Thirteen;
+    let plan = Plan::moving(3.0);
+    let plan = if usual { plan } else { impatient(plan) };
+    deaf(context, &plan, "dbus")
 }
 
 /// The same with dbus-broker.
@@ -221,9 +221,14 @@ fn other_bus(context: &Context) -> anyhow::Result<String> {
         "dpkg --install /opt/debs/dbus-broker/*.deb && systemctl enable dbus-broker.service";
     let plan = Plan {
         before: Some(install.into()),
-        ..Plan::moving(3.0)
+        ..impatient(Plan::moving(3.0))
     };
     deaf(context, &plan, "dbus-broker")
+}
+
+/// A silent logind is told sooner than after half a minute.
+fn impatient(plan: Plan) -> Plan {
+    plan.config("[timing]\nhold_patience = \"5s\"\n")
 }
 
 fn deaf(context: &Context, plan: &Plan, bus: &str) -> anyhow::Result<String> {

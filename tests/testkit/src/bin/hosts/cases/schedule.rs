@@ -35,7 +35,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// `shutdown +15` is seen at once on every version, also where no signal tells.
-const SEEN: Duration = Duration::from_millis(1000);
+const SEEN: Duration = Duration::from_secs(1);
 
 /// The drain begins when the shutdown is scheduled; `shutdown -c` takes all of it back.
 fn called_off(context: &Context) -> anyhow::Result<String> {

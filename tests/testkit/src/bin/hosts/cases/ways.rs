@@ -189,10 +189,7 @@ fn by_stop_job(scene: &mut Scene, typed: Duration) -> anyhow::Result<String> {
 
 /// The last `Stopping …` of a unit's journal, in Unix time.
 fn stopped_at(journal: &str) -> Option<f64> {
-    let line = journal
-        .lines()
-        .filter(|line| line.contains("Stopping "))
-        .next_back()?;
+    let line = journal.lines().rfind(|line| line.contains("Stopping "))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
