@@ -6,7 +6,7 @@
 
 use super::login1::{CallError, ManagerProxy, USEC_INFINITY, within};
 use super::session;
-use crate::drain::trigger::{Schedule, Then};
+use crate::drain::trigger::Schedule;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -144,6 +144,8 @@ pub(super) async fn look(manager: &ManagerProxy<'_>, probe: Duration) -> Result<
 fn judge(wire: Wire, preparing: bool) -> Found {
     match (preparing, wire.0.as_str(), wire.1) {
         (true, ..) => Found::Pending,
+        // `shutdown -k` only warns those who are logged in: it is never carried out.
+        (false, kind, _) if kind.starts_with("dry-") => Found::Nothing,
         (false, "", _) | (false, _, 0 | USEC_INFINITY) => Found::Nothing,
         (false, ..) => Found::Scheduled(wire),
     }
@@ -151,10 +153,8 @@ fn judge(wire: Wire, preparing: bool) -> Found {
 
 /// For the core, at this moment of `CLOCK_REALTIME`.
 pub(super) fn schedule(wire: &Wire, now: Duration) -> Schedule {
-    // `dry-poweroff` only warns those who are logged in: it is never carried out.
-    let kind: Option<Then> = session::kind(&wire.0);
     Schedule {
-        kind,
+        kind: session::kind(&wire.0),
         within: Duration::from_micros(wire.1).saturating_sub(now),
     }
 }
@@ -162,6 +162,7 @@ pub(super) fn schedule(wire: &Wire, now: Duration) -> Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drain::trigger::Then;
 
     #[test]
     fn what_is_pending_is_not_scheduled_any_more() {
@@ -169,6 +170,8 @@ mod tests {
         assert_eq!(judge(wire("", USEC_INFINITY), false), Found::Nothing);
         assert_eq!(judge(wire("", 0), false), Found::Nothing);
         assert_eq!(judge(wire("reboot", 0), false), Found::Nothing);
+        let warning = wire("dry-poweroff", 1_800_000_000_000_000);
+        assert_eq!(judge(warning, false), Found::Nothing);
         let real = wire("reboot", 1_800_000_000_000_000);
         assert_eq!(judge(real.clone(), false), Found::Scheduled(real.clone()));
         assert_eq!(judge(real, true), Found::Pending);

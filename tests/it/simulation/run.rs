@@ -167,12 +167,11 @@ impl Run {
                 self.watcher.shown(&picture);
                 self.input(Input::Picture(picture))
             }
-            Event::Result(..) | Event::Picture(..) => Ok(()),
             Event::Order(order) => self.order(order),
             Event::Restart => self.start_agent(),
             Event::Signal => self.signal(),
             Event::Due(due) if self.host.schedule == Some(due) => self.signal(),
-            Event::Due(_) => Ok(()),
+            Event::Result(..) | Event::Picture(..) | Event::Due(_) => Ok(()),
             Event::HostOff(since) => {
                 self.host_off = self.host.pending && self.host.since == since;
                 Ok(())
@@ -193,16 +192,17 @@ impl Run {
                 let why = "systemd said false".into();
                 self.input(Input::ShutdownVanished { why })
             }
-            Order::Vanish => Ok(()),
-            Order::Schedule { .. } if self.host.pending => Ok(()),
             Order::Schedule { within } => {
+                if self.host.pending {
+                    return Ok(());
+                }
                 let due = self.now + within;
                 self.host.schedule = Some(due);
                 self.at(due, Event::Due(due));
                 self.tell_schedule()
             }
             Order::CallOff if self.host.schedule.take().is_some() => self.tell_schedule(),
-            Order::CallOff => Ok(()),
+            Order::Vanish | Order::CallOff => Ok(()),
             Order::Cancel { abort } => self.input(Input::Cancel {
                 token,
                 abort_migrations: abort,

@@ -38,7 +38,7 @@ pub async fn show(agent: &Path) -> anyhow::Result<bool> {
     say("vmdrain-agent runs and holds a delay lock: a shutdown will wait for it.\n")?;
     say("$ systemctl poweroff        # in two seconds\n$ vmdrain-agent status -w\n")?;
     let mut display = display(agent, live.global())?;
-    let played = live.play(false, AFTERWARDS).await;
+    let played = Box::pin(live.play(false, AFTERWARDS)).await;
     // The display ends with the agent at the latest; nobody waits for it.
     let _ = display.kill().await;
     let (verdict, ending) = played?;

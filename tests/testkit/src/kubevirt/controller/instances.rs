@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{active_pod, launcher, pods_of};
+use super::{Looks, active_pod, launcher, pods_of};
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
 use crate::kubevirt::fields::{
@@ -14,7 +14,12 @@ use crate::kubevirt::fields::{
 use crate::kubevirt::names::{self, kind};
 use crate::kubevirt::virt_api::VirtApi;
 
-const VMI: &str = "vmi";
+const LOOKS: Looks = Looks {
+    key: "vmi",
+    resource: kind::VMIS,
+    owned: kind::PODS,
+    kind: "VirtualMachineInstance",
+};
 
 pub(super) struct Instances {
     api: VirtApi,
@@ -260,17 +265,7 @@ impl Controller for Instances {
     }
 
     fn changed(&mut self, _store: &Store, change: &Change, queue: &mut Queue) {
-        match change.resource.as_str() {
-            kind::VMIS => queue.soon(Key::of(VMI, &change.object)),
-            kind::PODS => {
-                if let Some((_, vmi, _)) =
-                    owner(&change.object).filter(|(kind, ..)| *kind == "VirtualMachineInstance")
-                {
-                    queue.soon(Key::new(VMI, namespace(&change.object), vmi));
-                }
-            }
-            _ => {}
-        }
+        LOOKS.changed(change, queue);
     }
 
     fn reconcile(

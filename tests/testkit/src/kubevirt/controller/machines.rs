@@ -4,17 +4,21 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::launcher;
+use super::{Looks, launcher};
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
 use crate::kubevirt::fields::{
-    deleting, ended, flag, has, is_migrating, name, namespace, owner, phase, push, remove, text,
-    uid,
+    deleting, ended, flag, has, is_migrating, name, namespace, phase, push, remove, text, uid,
 };
 use crate::kubevirt::names::kind;
 use crate::kubevirt::virt_api::{VirtApi, subresources, writes};
 
-const VM: &str = "vm";
+const LOOKS: Looks = Looks {
+    key: "vm",
+    resource: kind::VMS,
+    owned: kind::VMIS,
+    kind: "VirtualMachine",
+};
 
 pub(super) struct Machines {
     api: VirtApi,
@@ -210,17 +214,7 @@ impl Controller for Machines {
     }
 
     fn changed(&mut self, _store: &Store, change: &Change, queue: &mut Queue) {
-        match change.resource.as_str() {
-            kind::VMS => queue.soon(Key::of(VM, &change.object)),
-            kind::VMIS => {
-                if let Some((_, vm, _)) =
-                    owner(&change.object).filter(|(kind, ..)| *kind == "VirtualMachine")
-                {
-                    queue.soon(Key::new(VM, namespace(&change.object), vm));
-                }
-            }
-            _ => {}
-        }
+        LOOKS.changed(change, queue);
     }
 
     fn reconcile(

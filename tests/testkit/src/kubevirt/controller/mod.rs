@@ -21,12 +21,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::fields::{ended, label, namespace, owned_by, phase, text, uid};
+use super::fields::{ended, label, namespace, owned_by, owner, phase, text, uid};
 use super::names::{self, kind};
 use super::settings::Settings;
 use super::virt_api::VirtApi;
-use crate::api::Store;
-use crate::kubernetes::engine::Controller;
+use crate::api::{Change, Store};
+use crate::kubernetes::engine::{Controller, Key, Queue};
 
 /// All controllers of the process, for [`crate::kubernetes::engine::run`].
 pub fn controllers(api: &VirtApi) -> Vec<Box<dyn Controller>> {
@@ -40,6 +40,32 @@ pub fn controllers(api: &VirtApi) -> Vec<Box<dyn Controller>> {
     ];
     all.push(Box::new(budgets::Budgets::new(api.clone())));
     all
+}
+
+/// What one kind of controller looks after: its own objects, and those that they own.
+struct Looks {
+    /// First word of its keys.
+    key: &'static str,
+    /// The resource of its objects.
+    resource: &'static str,
+    /// The resource of what they own.
+    owned: &'static str,
+    /// The kind that an owner reference names.
+    kind: &'static str,
+}
+
+impl Looks {
+    /// An object has changed, or one that it owns: it is due.
+    fn changed(&self, change: &Change, queue: &mut Queue) {
+        if change.resource == self.resource {
+            queue.soon(Key::of(self.key, &change.object));
+        } else if change.resource == self.owned
+            && let Some((_, name, _)) =
+                owner(&change.object).filter(|(kind, ..)| *kind == self.kind)
+        {
+            queue.soon(Key::new(self.key, namespace(&change.object), name));
+        }
+    }
 }
 
 /// The pods that a VMI owns.

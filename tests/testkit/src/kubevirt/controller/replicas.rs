@@ -2,16 +2,21 @@
 
 use serde_json::{Value, json};
 
-use super::launcher;
+use super::{Looks, launcher};
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
 use crate::kubevirt::fields::{
-    at, condition, deleting, ended, is_true, name, namespace, owned_by, owner, text, uid,
+    at, condition, deleting, ended, is_true, name, namespace, owned_by, text, uid,
 };
 use crate::kubevirt::names::kind;
 use crate::kubevirt::virt_api::{VirtApi, writes};
 
-const SET: &str = "set";
+const LOOKS: Looks = Looks {
+    key: "set",
+    resource: kind::REPLICA_SETS,
+    owned: kind::VMIS,
+    kind: "VirtualMachineInstanceReplicaSet",
+};
 
 pub(super) struct Replicas {
     api: VirtApi,
@@ -65,17 +70,7 @@ impl Controller for Replicas {
     }
 
     fn changed(&mut self, _store: &Store, change: &Change, queue: &mut Queue) {
-        match change.resource.as_str() {
-            kind::REPLICA_SETS => queue.soon(Key::of(SET, &change.object)),
-            kind::VMIS => {
-                if let Some((_, set, _)) = owner(&change.object)
-                    .filter(|(kind, ..)| *kind == "VirtualMachineInstanceReplicaSet")
-                {
-                    queue.soon(Key::new(SET, namespace(&change.object), set));
-                }
-            }
-            _ => {}
-        }
+        LOOKS.changed(change, queue);
     }
 
     fn reconcile(

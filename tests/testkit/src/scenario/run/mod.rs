@@ -126,7 +126,7 @@ async fn binary_story(
     shipped: &Shipped,
 ) -> anyhow::Result<Verdict> {
     let live = Live::start(scenario, shipped, options.seed).await?;
-    let (verdict, _) = live.play(options.trace, player::AFTERWARDS).await?;
+    let (verdict, _) = Box::pin(live.play(options.trace, player::AFTERWARDS)).await?;
     Ok(verdict)
 }
 
