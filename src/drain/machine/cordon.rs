@@ -220,10 +220,18 @@ impl Machine {
 
     fn read_for_undo(&mut self, node: NodeView) {
         let Some(drain) = &mut self.drain else { return };
+        let late = drain
+            .cordon_may_land
+            .filter(|until| self.now < *until && !node.unschedulable);
+        if let Some(until) = late {
+            self.retry_at = until;
+            return;
+        }
         let (ours, kept) = match &node.cordon {
+            // Of this drain, or of an earlier one that this one was about to take over.
             CordonMark::Note(note) => (
-                note.drain == drain.id,
-                // Taken over from an earlier drain that was to keep it: a cancel gives back what this one did.
+                true,
+                // An earlier drain was to keep it: a cancel gives back what this one did.
                 note.keep && !drain.keeps_cordon(),
             ),
             CordonMark::Absent | CordonMark::Damaged(_) => (false, false),

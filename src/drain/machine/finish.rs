@@ -186,6 +186,10 @@ impl Machine {
     }
 
     pub(super) fn logind_answered(&mut self, answer: LogindAnswer) {
+        // The shutdown's own signal was quicker and has taken the drain over, or it is being undone.
+        if self.phase != Phase::Drained {
+            return;
+        }
         let Some(drain) = &mut self.drain else { return };
         let text = match answer {
             LogindAnswer::Accepted => {

@@ -58,6 +58,8 @@ struct Drain {
     exit: Option<u8>,
     cordoned: bool,
     cordon_ours: bool,
+    /// A cordon that the process before has sent may still arrive until then.
+    cordon_may_land: Option<Mono>,
     /// Resource version of the Node after our patch: older pictures do not show it.
     cordon_version: u64,
     last_accepted: Mono,

@@ -107,6 +107,29 @@ fn the_deadline_lets_the_host_go_and_names_who_is_left() {
 }
 
 #[test]
+fn the_signal_may_be_quicker_than_logind_s_answer() {
+    let mut story = Story::full();
+    story.logind_is_slow = true;
+    story.trigger_with(Trigger {
+        then: Some(Then::Reboot),
+        ..Trigger::default()
+    });
+    assert_eq!((story.phase(), story.asked_logind), (Phase::Drained, 1));
+    story.hold_confirms = true;
+    story.signal(2700).show();
+    assert_eq!(story.phase(), Phase::Confirming);
+    let id = story.logind_owes.unwrap();
+    story.input(Input::Done(id, Outcome::Logind(LogindAnswer::Accepted)));
+    assert_eq!(story.exit(), None, "the drain runs on");
+    story.hold_confirms = false;
+    let confirm = story.confirms.pop().unwrap();
+    let fresh = story.fresh();
+    story.input(Input::Done(confirm, Outcome::Fresh(Ok(fresh))));
+    assert_eq!((story.exit(), story.releases), (Some(0), 1));
+    assert_eq!(story.asked_logind, 1);
+}
+
+#[test]
 fn a_server_that_was_never_reached_has_an_exit_code_of_its_own() {
     let mut story = Story::full();
     story.vm("a");

@@ -66,6 +66,9 @@ struct Story {
     held: bool,
     releases: u32,
     asked_logind: u32,
+    /// logind takes its time; who waits for its answer.
+    logind_is_slow: bool,
+    logind_owes: Option<EffectId>,
     uncordons: u32,
     unmarks: u32,
     watching: bool,
@@ -127,6 +130,8 @@ impl Story {
             held: true,
             releases: 0,
             asked_logind: 0,
+            logind_is_slow: false,
+            logind_owes: None,
             uncordons: 0,
             unmarks: 0,
             watching: false,
@@ -361,6 +366,10 @@ impl Story {
             }
             Action::AskLogind { id, .. } => {
                 self.asked_logind += 1;
+                if self.logind_is_slow {
+                    self.logind_owes = Some(id);
+                    return None;
+                }
                 return Some((id, Outcome::Logind(LogindAnswer::Accepted)));
             }
         }

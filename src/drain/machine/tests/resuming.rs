@@ -123,6 +123,28 @@ fn a_crash_in_the_middle_of_a_cancel_goes_on_with_it() {
 }
 
 #[test]
+fn a_cordon_of_the_dead_process_that_lands_late_is_taken_back_too() {
+    let mut story = Story::full();
+    story.vm("a");
+    story.node_fault = Some(FaultClass::Transient);
+    story.trigger();
+    story.crash();
+    story.node_fault = None;
+    story.cancel(false).wait(3);
+    assert_eq!(story.phase(), Phase::Cancelling, "it may still come");
+    let note = crate::drain::world::CordonNote {
+        drain: story.record.as_ref().unwrap().drain.clone(),
+        boot: "boot".into(),
+        ..crate::drain::world::CordonNote::default()
+    };
+    story.node.unschedulable = true;
+    story.node.cordon = CordonMark::Note(note);
+    story.wait(12);
+    assert_eq!(story.phase(), Phase::Cancelled);
+    assert!(!story.node.unschedulable);
+}
+
+#[test]
 fn a_shutdown_that_is_off_after_the_restart_is_undone() {
     let mut story = Story::full();
     story.vm("a").vm_of("n", Strategy::None, false).shutdown();

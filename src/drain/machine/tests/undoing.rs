@@ -195,6 +195,24 @@ fn an_outage_of_two_minutes_does_not_end_a_cancel() {
 }
 
 #[test]
+fn a_cancel_gives_back_what_an_earlier_drain_left_cordoned() {
+    // Whether it comes before or after this drain has made the cordon its own must not matter.
+    for before in [true, false] {
+        let mut story = Story::full();
+        story.trigger();
+        assert_eq!(story.phase(), Phase::Drained);
+        assert!(story.node.unschedulable);
+        story.vm("late");
+        story.node_fault = before.then_some(FaultClass::Transient);
+        story.trigger();
+        story.node_fault = None;
+        story.cancel(false).wait(20);
+        assert_eq!(story.phase(), Phase::Cancelled);
+        assert!(!story.node.unschedulable, "{before}");
+    }
+}
+
+#[test]
 fn there_is_nothing_to_cancel_at_rest() {
     let mut story = Story::full();
     story.cancel(false);
