@@ -39,6 +39,16 @@ pub fn realtime() -> std::time::Duration {
         .unwrap_or_default()
 }
 
+/// Now, on the clock of tokio's timers, which a test can pause: for a program that only waits. Stands still while the host
+/// is suspended.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the file that reads clocks"
+)]
+pub fn timer() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 fn read(clock: ClockId) -> Mono {
     // Both clocks exist on every Linux that systemd runs on; the call cannot fail there.
     clock_gettime(clock)

@@ -150,7 +150,7 @@ async fn usec(
             )
             .await?;
         let value: OwnedVariant = reply.body().deserialize()?;
-        Ok(u64::try_from(&value)?)
+        u64::try_from(&value)
     };
     within(limit, name, call).await
 }

@@ -22,6 +22,7 @@ use super::watch::{ended, is_about};
 use crate::bus::Client;
 use crate::drain::status::Status;
 use crate::drain::trigger::{Then, Trigger};
+use crate::host::clock::timer;
 use crate::host::stopping::{self, Fate};
 use crate::host::{Timing, notify, system1};
 use std::sync::Arc;
@@ -97,7 +98,7 @@ pub(super) struct Job {
 
 impl Job {
     fn new(then: Option<Then>, budget: Duration) -> Self {
-        let deadline = Instant::now() + budget;
+        let deadline = timer() + budget;
         Self {
             then,
             deadline,
@@ -106,7 +107,7 @@ impl Job {
     }
 
     fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
+        self.deadline.saturating_duration_since(timer())
     }
 
     fn trigger(&self) -> Trigger {
@@ -212,7 +213,7 @@ async fn follow<D: Daemon>(daemon: &D, job: &Job, out: &mut Out<'_>) -> Followed
         Err(_) => return Followed::Lost(format!("no answer in {} s", ANSWER.as_secs())),
     };
     let (mut missing, mut strange) = (0, 0);
-    let mut alive = (f64::MIN, Instant::now());
+    let mut alive = (f64::MIN, timer());
     loop {
         let Ok(next) = tokio::time::timeout(STILL, feed.next()).await else {
             return Followed::Lost(format!("no status in {} s", STILL.as_secs()));
@@ -226,8 +227,8 @@ async fn follow<D: Daemon>(daemon: &D, job: &Job, out: &mut Out<'_>) -> Followed
                 }
                 let clock = status.drain.as_ref().map_or(0.0, |drain| drain.running_for);
                 if clock > alive.0 {
-                    alive = (clock, Instant::now());
-                } else if alive.1.elapsed() >= STILL {
+                    alive = (clock, timer());
+                } else if timer() - alive.1 >= STILL {
                     return Followed::Lost(format!("it stands still since {} s", STILL.as_secs()));
                 }
             }
@@ -259,19 +260,19 @@ impl<'s> Out<'s> {
         Self {
             screen,
             last: None,
-            said: Instant::now(),
+            said: timer(),
         }
     }
 
     fn line(&mut self, text: &str) {
         // A reader that went away must not end the drain.
         let _ = self.screen.line(text);
-        self.said = Instant::now();
+        self.said = timer();
     }
 
     fn show(&mut self, status: &Arc<Status>) {
         let lines = progress::changes(self.last.as_deref(), status);
-        if lines.is_empty() && self.said.elapsed() >= HEARTBEAT {
+        if lines.is_empty() && timer() - self.said >= HEARTBEAT {
             self.line(&format!("{}: {}", status.state, status.says));
         }
         for line in &lines {

@@ -79,9 +79,9 @@ async fn the_daemon_is_asked_and_followed_to_its_end() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_empty_already_ends_it_at_once() {
     let daemon = playing(vec![Ok(at("drained", 9.0, Some(Exit::Done), vec![]))]);
-    let before = Instant::now();
+    let before = timer();
     let (exit, _, _) = play(1680, Ok(&daemon), Err("not wanted".into())).await;
-    assert_eq!((exit, before.elapsed()), (Exit::Done, Duration::ZERO));
+    assert_eq!((exit, timer() - before), (Exit::Done, Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +134,7 @@ async fn a_daemon_that_hangs_is_left_within_half_a_minute() {
     let stands = playing(vec![Ok(at("evacuating", 5.0, None, vec![])); 40]);
     let own = playing(empties());
     for daemon in [&silent, &stands] {
-        let before = Instant::now();
+        let before = timer();
         let slow = Slow(daemon.clone());
         let paper = Paper::default();
         let mut screen = paper.screen();
@@ -143,9 +143,9 @@ async fn a_daemon_that_hangs_is_left_within_half_a_minute() {
         let exit = super::drain(&job, Ok(slow), begin, &mut Out::new(&mut screen)).await;
         assert_eq!(exit, Exit::Done, "{}", paper.text());
         assert!(
-            before.elapsed() < Duration::from_secs(30),
+            timer() - before < Duration::from_secs(30),
             "{:?}",
-            before.elapsed()
+            timer() - before
         );
         assert!(
             paper.text().contains("drains by itself"),
@@ -164,15 +164,15 @@ async fn it_always_ends_in_time() {
     ));
     let paper = Paper::default();
     let mut screen = paper.screen();
-    let before = Instant::now();
+    let before = timer();
     let job = Job::new(None, stopping::budget(&stopping::Seen::default(), true));
     let begin = || async { Err::<OwnPlayed, _>("not wanted".to_owned()) };
     let exit = super::drain(&job, Ok(endless), begin, &mut Out::new(&mut screen)).await;
     assert_eq!(exit, Exit::Left);
     assert!(
-        before.elapsed() < Duration::from_secs(29 * 60),
+        timer() - before < Duration::from_secs(29 * 60),
         "{:?}",
-        before.elapsed()
+        timer() - before
     );
     assert!(paper.text().contains("stop job is over"));
     let beats = paper.text().matches("evacuating:").count();

@@ -17,6 +17,9 @@ impl Machine {
         if trigger.stop_job {
             return self.stop_job(token, trigger, now);
         }
+        if self.phase.is_draining() && self.drain.as_ref().is_some_and(|d| d.scheduled) {
+            return self.take_over(token, trigger, now);
+        }
         if !self.phase.is_at_rest() {
             let id = self.drain_id().unwrap_or_default().to_owned();
             self.answer(
@@ -46,27 +49,32 @@ impl Machine {
     /// The system is going down past logind, or logind's delay is over (net 3). Joins what is under way; a drain that
     /// ended empty for this very shutdown has nothing left to do.
     fn stop_job(&mut self, token: Token, trigger: Trigger, now: Mono) {
+        const JOINED: &str =
+            "the stop job of a host that is going down: the drain goes on, with its deadline";
         let deadline = now + self.span_of(&trigger);
         let draining = self.phase.is_draining();
         let drained = self.phase == Phase::Drained;
         let joined = match &mut self.drain {
             Some(drain) if draining || drain.unconfirmed => {
-                Some(drain.announced("stop job", deadline))
+                drain.announced("stop job", deadline);
+                // Also after a restart of the agent: the deadline of the record was logind's.
+                drain.deadline = deadline;
+                Some(JOINED)
             }
             Some(drain) if drained && drain.scheduled => {
-                let text = drain.announced("stop job", deadline);
+                drain.announced("stop job", deadline);
                 self.reopen();
-                Some(text)
+                Some(JOINED)
             }
             Some(drain) if drained && (drain.shutting_down || drain.then.is_some()) => {
                 drain.shutting_down = true;
                 drain.exit = Some(0);
-                Some("the host is going down (stop job); the node is empty already".into())
+                Some("the host is going down (stop job); the node is empty already")
             }
             Some(_) | None => None,
         };
         if let Some(text) = joined {
-            self.tell(Level::Info, "StopJob", text);
+            self.tell(Level::Info, "StopJob", text.into());
         } else {
             let reason = if trigger.reason.is_empty() {
                 "the host is going down (stop job)".into()
@@ -84,7 +92,7 @@ impl Machine {
     }
 
     /// How long a drain that somebody asked for may take.
-    fn span_of(&self, trigger: &Trigger) -> Duration {
+    pub(super) fn span_of(&self, trigger: &Trigger) -> Duration {
         trigger
             .deadline
             .or(self.policy.deadline)

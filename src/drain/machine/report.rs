@@ -112,7 +112,10 @@ impl Machine {
             out.extend(drain.undo.remains.iter().cloned());
         }
         out.extend(self.restore_warning(now));
-        out.extend((!self.hold.trouble.is_empty()).then(|| self.hold.trouble.clone()));
+        // In the stop jobs the lock holds nothing any more, so nothing about it can matter.
+        let matters = !self.drain.as_ref().is_some_and(|d| d.stopping);
+        let trouble = Some(&self.hold.trouble).filter(|text| matters && !text.is_empty());
+        out.extend(trouble.cloned());
         out.extend(self.hold.others.iter().filter_map(note));
         out
     }

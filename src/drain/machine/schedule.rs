@@ -3,11 +3,11 @@
 //! Until its time has come nothing is done that could not be taken back: guests that cannot migrate keep running.
 
 use super::{Machine, hold_deadline};
-use crate::drain::action::{Action, Level};
+use crate::drain::action::{Action, Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::policy::OnScheduled;
 use crate::drain::time::Mono;
-use crate::drain::trigger::{Schedule, Then};
+use crate::drain::trigger::{Schedule, Then, Trigger};
 
 /// When the scheduled shutdown comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,26 @@ impl Machine {
         self.tell(Level::Info, "ShutdownScheduled", format!("{text}: {then}"));
     }
 
+    /// Somebody asks for a drain while one runs early: from now on it is theirs, and a `shutdown -c` leaves it alone.
+    pub(super) fn take_over(&mut self, token: Token, trigger: Trigger, now: Mono) {
+        let deadline = now + self.span_of(&trigger);
+        let Some(drain) = &mut self.drain else { return };
+        drain.scheduled = false;
+        drain.unconfirmed = false;
+        drain.deadline = deadline;
+        drain.then = trigger.then;
+        if !trigger.reason.is_empty() {
+            drain.reason.clone_from(&trigger.reason);
+        }
+        drain.trigger = Some(trigger);
+        let id = drain.id.clone();
+        self.persist();
+        let text =
+            "the drain that was begun for a scheduled shutdown goes on as requested by an operator";
+        self.tell(Level::Info, "DrainTakenOver", text.into());
+        self.answer(token, Ok(id));
+    }
+
     /// Nothing is scheduled (any more): what was begun for it is taken back.
     pub(super) fn schedule_gone(&mut self) {
         let Some(drain) = &mut self.drain else { return };
@@ -90,9 +110,13 @@ impl Machine {
             | Phase::Refused
             | Phase::Restoring => return,
         }
-        let text = "the scheduled shutdown was called off; the drain is undone";
-        self.tell(Level::Info, "ScheduleCancelled", text.into());
-        self.start_cancel(text);
+        let why = "the scheduled shutdown was called off";
+        self.tell(
+            Level::Info,
+            "ScheduleCancelled",
+            format!("{why}: what was begun for it is undone"),
+        );
+        self.start_cancel(why);
     }
 
     /// The time of the shutdown, and what logind will give on top of it.

@@ -223,16 +223,17 @@ impl Run {
                 let why = "systemd said false".into();
                 self.input(Input::ShutdownVanished { why })
             }
-            Order::Vanish => Ok(()),
-            Order::Schedule { .. } if self.host.pending => Ok(()),
             Order::Schedule { within } => {
+                if self.host.pending {
+                    return Ok(());
+                }
                 let due = self.now + within;
                 self.host.schedule = Some(due);
                 self.at(due, Event::Due(due));
                 self.tell_schedule()
             }
             Order::CallOff if self.host.schedule.take().is_some() => self.tell_schedule(),
-            Order::CallOff => Ok(()),
+            Order::Vanish | Order::CallOff => Ok(()),
             Order::Cancel { abort } => self.input(Input::Cancel {
                 token,
                 abort_migrations: abort,

@@ -145,6 +145,10 @@ impl Manager {
         .collect()
     }
 
+    #[expect(
+        clippy::unused_self,
+        reason = "a method of an interface has a receiver"
+    )]
     fn get_unit(&self, name: &str) -> Result<OwnedObjectPath, NoSuchUnit> {
         let path = (name == HOLD.0).then(|| OwnedObjectPath::try_from(HOLD.1));
         path.and_then(Result::ok)

@@ -260,3 +260,35 @@ fn an_immediate_shutdown_takes_its_place() {
     assert_eq!(story.phase(), Phase::Cancelled);
     assert!(!story.node.unschedulable);
 }
+
+/// `vmdrain-agent reboot` after a `shutdown +10`: it does not wait for the ten minutes, and is its operator's from then on.
+#[test]
+fn an_operator_takes_an_early_drain_over() {
+    let mut story = Story::full();
+    story.vm("a").vm_of("b", Strategy::None, false).schedule(10);
+    story.accepted("a");
+    let id = story.status().drain.unwrap().id;
+    story.trigger_with(Trigger {
+        then: Some(Then::Reboot),
+        reason: "at once".into(),
+        ..Trigger::default()
+    });
+    let drain = story.status().drain.unwrap();
+    assert_eq!(
+        (drain.id, drain.reason.as_str(), drain.then),
+        (id, "at once", Some(Then::Reboot))
+    );
+    assert_eq!(drain.deadline_in, Some(1800.0));
+    assert_eq!(story.asked(), ["b"], "the host really goes down afterwards");
+    story.called_off();
+    assert_eq!(
+        story.phase(),
+        Phase::Evacuating,
+        "it is no longer the schedule's"
+    );
+    story.vmi("b").phase = VmiPhase::Succeeded;
+    story.answer("b", 201, "").pod_ends("b");
+    story.moves("a");
+    assert_eq!((story.phase(), story.asked_logind), (Phase::Drained, 1));
+    assert_eq!(story.real("a"), 1);
+}

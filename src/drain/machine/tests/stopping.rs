@@ -101,3 +101,25 @@ fn a_stop_job_takes_a_record_over() {
     assert_eq!((story.phase(), story.exit()), (Phase::Drained, Some(0)));
     assert_eq!(story.real("a"), 1);
 }
+
+/// The daemon died in logind's delay, the delay is over, the stop job takes its record over: with its own deadline.
+#[test]
+fn a_record_whose_deadline_has_passed_is_taken_over_with_a_new_one() {
+    for at_deadline in [false, true] {
+        let mut story = Story::full();
+        story.vm("a").shutdown().accepted("a");
+        if at_deadline {
+            story.wait(2700);
+            assert_eq!(story.phase(), Phase::Deadline);
+        } else {
+            story.now += 3_000_000;
+        }
+        story.crash().trigger_with(stop_job(900)).show();
+        assert_eq!(story.phase(), Phase::Evacuating);
+        let drain = story.status().drain.unwrap();
+        assert_eq!((drain.deadline_in, drain.exit), (Some(900.0), None));
+        assert_eq!(story.real("a"), 1);
+        story.moves("a");
+        assert_eq!((story.phase(), story.exit()), (Phase::Drained, Some(0)));
+    }
+}

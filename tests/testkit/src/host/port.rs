@@ -6,12 +6,13 @@ use vmdrain_agent::drain::action::{HoldView, LogindAnswer};
 use vmdrain_agent::drain::trigger::Then;
 
 use super::machine::ModelHost;
+use super::state::Told;
 
 impl Host for ModelHost {
     async fn start(&self, events: mpsc::Sender<HostEvent>) -> Result<HoldView, String> {
         self.with(|state, now| {
             state.listener = Some(events);
-            state.told_schedule = None;
+            state.told_schedule = Told::Nothing;
             // An agent that starts inside a delay gets no lock; the one in the fd store is adopted.
             let _ = state.take(now);
             if state.logind.preparing() && state.logind.answers() {

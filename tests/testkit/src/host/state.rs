@@ -14,6 +14,15 @@ use super::machine::{Change, HostOptions, Moment};
 /// The agent's name in logind's list.
 const WHO: &str = "vmdrain-agent";
 
+/// What a listener knows of the schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Nothing yet.
+    Nothing,
+    /// Kind and moment, or that nothing is scheduled.
+    Schedule(Option<(Then, Duration)>),
+}
+
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) options: HostOptions,
@@ -31,8 +40,8 @@ pub(super) struct State {
     /// Whether the agent wants its lock back when it is lost.
     pub(super) wanted: bool,
     pub(super) listener: Option<mpsc::Sender<HostEvent>>,
-    /// What the listener knows of the schedule; `None`: nothing yet.
-    pub(super) told_schedule: Option<Option<(Then, Duration)>>,
+    /// What the listener knows of the schedule.
+    pub(super) told_schedule: Told,
     /// The stop jobs of the system run, and then it goes down.
     pub(super) stopping: Option<Then>,
     pub(super) status_line: String,
@@ -52,7 +61,7 @@ impl State {
             ours: None,
             wanted: false,
             listener: None,
-            told_schedule: None,
+            told_schedule: Told::Nothing,
             stopping: None,
             status_line: String::new(),
             history: Vec::new(),
@@ -261,12 +270,12 @@ impl State {
             return;
         }
         if self.logind.preparing() {
-            self.told_schedule = None;
+            self.told_schedule = Told::Nothing;
             return;
         }
         let current = self.logind.scheduled();
-        if self.told_schedule != Some(current) {
-            self.told_schedule = Some(current);
+        if self.told_schedule != Told::Schedule(current) {
+            self.told_schedule = Told::Schedule(current);
             self.tell(HostEvent::Scheduled(current.map(|(kind, at)| Schedule {
                 kind: Some(kind),
                 within: at.saturating_sub(now),

@@ -94,8 +94,8 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(address: &str, options: Options, files: Files) -> anyhow::Result<Arc<Self>> {
-        Ok(Arc::new(Self {
+    pub(super) fn new(address: &str, options: Options, files: Files) -> Arc<Self> {
+        Arc::new(Self {
             version: Version(options.version),
             journal: Journal::default(),
             address: address.to_owned(),
@@ -108,7 +108,7 @@ impl Engine {
             }),
             wake: Notify::new(),
             turn: Arc::default(),
-        }))
+        })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -94,7 +94,7 @@ impl Logind {
     }
 
     async fn with(address: &str, options: Options, files: Files) -> anyhow::Result<Self> {
-        let engine = Engine::new(address, options, files)?;
+        let engine = Engine::new(address, options, files);
         engine.connect().await?;
         let task = tokio::spawn(engine.clone().run());
         Ok(Self { engine, task })

@@ -70,6 +70,12 @@ impl World {
         self.virt_handler_starts(node, at);
     }
 
+    /// The kubelet reports this boot, without anything having been restarted: for a host whose boot id is known only once it runs.
+    pub fn node_reports(&self, node: &str, boot_id: &str) {
+        self.fabric
+            .change(node, |host| boot_id.clone_into(&mut host.boot_id));
+    }
+
     /// kubelet's graceful node shutdown: every pod gets SIGTERM at once and has this long, virt-handler goes in the same wave.
     pub fn kubelet_shutdown(&self, node: &str, period: Duration) {
         let now = self.store.clock().elapsed();

@@ -8,8 +8,7 @@ use super::{Looks, launcher};
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
 use crate::kubevirt::fields::{
-    deleting, ended, flag, has, is_migrating, name, namespace, owner, phase, push, remove, text,
-    uid,
+    deleting, ended, flag, has, is_migrating, name, namespace, phase, push, remove, text, uid,
 };
 use crate::kubevirt::names::kind;
 use crate::kubevirt::virt_api::{VirtApi, subresources, writes};

@@ -6,7 +6,7 @@ use super::{Looks, launcher};
 use crate::api::{Change, Store};
 use crate::kubernetes::engine::{Controller, Key, Queue, Unavailable};
 use crate::kubevirt::fields::{
-    at, condition, deleting, ended, is_true, name, namespace, owned_by, owner, text, uid,
+    at, condition, deleting, ended, is_true, name, namespace, owned_by, text, uid,
 };
 use crate::kubevirt::names::kind;
 use crate::kubevirt::virt_api::{VirtApi, writes};

@@ -230,7 +230,7 @@ impl BinaryStage {
             self.logind_back = None;
         }
         if self.boots_at.is_some_and(|at| at <= now) {
-            self.boot().await;
+            Box::pin(self.boot()).await;
         }
         if self.wanted
             && let Some(how) = self.service.ended_by_itself()

@@ -45,7 +45,7 @@ impl Stage for BinaryStage {
             HostDo::Down(kind, via) => match via.with {
                 // A refusal is logind's answer to whoever asked, not a failure of the story.
                 Way::Logind => drop(self.logind.poweroff(word(*kind)).await),
-                Way::Target => self.begin_to_stop(word(*kind)).await?,
+                Way::Target => Box::pin(self.begin_to_stop(word(*kind))).await?,
             },
             HostDo::Schedule(it) => {
                 self.schedule = Some(self.clock.elapsed() + it.within.0);
