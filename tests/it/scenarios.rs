@@ -84,7 +84,7 @@ stories![
     plain_base,
     priority_queue,
     reboot_three_times,
-    restore_after_power_loss,
+    restore_after_unfinished_drain,
     restore_after_reboot,
     restore_after_soft_reboot,
     restore_after_soft_reboot_254,
