@@ -46,11 +46,11 @@ pub fn start<C: Cluster, H: Host, S: RecordStore, K: Clock>(
     let (commands, inbox) = mpsc::channel(QUEUE);
     let now = parts.clock.now();
     let request = policy.timing.request;
-    let (machine, warning) = match parts.store.load() {
-        Ok(Some(record)) => (Machine::resume(policy, seed, record, now), None),
-        Ok(None) => (Machine::new(policy, seed), None),
-        Err(why) => (Machine::new(policy, seed), Some(why)),
+    let (record, warning) = match parts.store.load() {
+        Ok(record) => (record, None),
+        Err(why) => (None, Some(why)),
     };
+    let machine = Machine::start(policy, seed, record, now);
     let (publish, status) = watch::channel(Arc::new(machine.status(now)));
     let driving = async move {
         let (records, recording) = Recorder::new(Arc::clone(&parts.store));
@@ -273,6 +273,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
     fn act(&mut self, action: Action) {
         match action {
             Action::Watch => self.pictures = Some(self.parts.cluster.watch()),
+            Action::WatchNode => self.pictures = Some(self.parts.cluster.watch_node()),
             Action::Unwatch => {
                 self.pictures = None;
                 self.parts.cluster.unwatch();
@@ -294,6 +295,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             // After a crash these are known to be ours, or to be done, by the record alone.
             effect @ (Action::Cordon { .. }
             | Action::Uncordon { .. }
+            | Action::Unmark { .. }
             | Action::Evict { .. }
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }

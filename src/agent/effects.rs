@@ -2,6 +2,7 @@
 
 use super::ports::{Cluster, Host};
 use crate::drain::action::{Action, EffectId, Fault, FaultClass, Outcome};
+use crate::drain::world::NodeView;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,29 +21,22 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
     // The API server itself waits 10 s for virt-api: a little more, so that its answer wins.
     let limit = request.mul_f64(1.25);
     Some(match action {
-        Action::ReadNode(id) => (
-            id,
-            Box::pin(async move { Outcome::Node(within(limit, cluster.read_node()).await) }),
-        ),
+        Action::ReadNode(id) => node(id, limit, async move { cluster.read_node().await }),
         Action::Cordon {
             id,
-            resource_version,
+            resource_version: version,
             note,
-        } => (
-            id,
-            Box::pin(async move {
-                Outcome::Node(within(limit, cluster.cordon(&resource_version, note.as_ref())).await)
-            }),
-        ),
+        } => node(id, limit, async move {
+            cluster.cordon(&version, note.as_ref()).await
+        }),
         Action::Uncordon {
             id,
-            resource_version,
-        } => (
+            resource_version: version,
+        } => node(id, limit, async move { cluster.uncordon(&version).await }),
+        Action::Unmark {
             id,
-            Box::pin(async move {
-                Outcome::Node(within(limit, cluster.uncordon(&resource_version)).await)
-            }),
-        ),
+            resource_version: version,
+        } => node(id, limit, async move { cluster.unmark(&version).await }),
         Action::Evict { id, pod, dry_run } => (
             id,
             Box::pin(
@@ -88,12 +82,25 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
             }),
         ),
         Action::Watch
+        | Action::WatchNode
         | Action::Unwatch
         | Action::Persist(_)
         | Action::ForgetRecord
         | Action::Answer(..)
         | Action::Tell(_) => return None,
     })
+}
+
+/// A request that answers with the own Node.
+fn node(
+    id: EffectId,
+    limit: Duration,
+    request: impl Future<Output = Result<NodeView, Fault>> + Send + 'static,
+) -> (EffectId, Work) {
+    (
+        id,
+        Box::pin(async move { Outcome::Node(within(limit, request).await) }),
+    )
 }
 
 async fn within<T>(

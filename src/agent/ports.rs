@@ -15,6 +15,8 @@ pub trait Cluster: Send + Sync + 'static {
     /// Starts watching; pictures go to the returned channel, the newest wins. Dropping the
     /// receiver (or calling [`Cluster::unwatch`]) ends all watches.
     fn watch(&self) -> watch::Receiver<Picture>;
+    /// The same for the own Node alone: everything else in the pictures stays unsettled.
+    fn watch_node(&self) -> watch::Receiver<Picture>;
     /// Ends all watches: no request is made afterwards.
     fn unwatch(&self);
     /// GET of the own Node.
@@ -27,6 +29,11 @@ pub trait Cluster: Send + Sync + 'static {
     ) -> impl Future<Output = Result<NodeView, Fault>> + Send;
     /// Merge patch: uncordon and remove our note.
     fn uncordon(
+        &self,
+        resource_version: &str,
+    ) -> impl Future<Output = Result<NodeView, Fault>> + Send;
+    /// Merge patch: remove our note and leave the cordon as it is.
+    fn unmark(
         &self,
         resource_version: &str,
     ) -> impl Future<Output = Result<NodeView, Fault>> + Send;
@@ -104,6 +111,8 @@ pub trait RecordStore: Send + Sync + 'static {
 pub trait Clock: Send + Sync + 'static {
     /// Now, on `CLOCK_BOOTTIME`.
     fn now(&self) -> Mono;
+    /// When this clock began, on the wall clock as it goes now: milliseconds since 1970.
+    fn booted_at(&self) -> i64;
     /// Sleeps until then.
     fn sleep_until(&self, when: Mono) -> impl Future<Output = ()> + Send;
 }

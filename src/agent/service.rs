@@ -59,13 +59,14 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
     else {
         return Ok(());
     };
+    let identity = Identity::ask(setup.bus.as_deref(), &settings.timing.host).await;
     let logind = logind(&settings, setup.bus.clone());
     if let Some(fd) = notify::inherited_hold()
         && let Err(why) = logind.adopt(fd)
     {
         tracing::warn!("{why}");
     }
-    let (policies, reload) = watch::channel(policy(&settings, &node_name));
+    let (policies, reload) = watch::channel(policy(&settings, &node_name, &identity));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let parts = parts(&settings, cluster, logind);
     let policy_now = policies.borrow().clone();
@@ -87,7 +88,7 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
         };
         match signal {
             Signal::Terminate | Signal::Interrupt => break,
-            Signal::Reload => reload_settings(&mut setup, &node_name, &policies),
+            Signal::Reload => reload_settings(&mut setup, &node_name, &identity, &policies),
             Signal::Report => report(&handle).await,
         }
     }
@@ -119,8 +120,9 @@ pub async fn standalone(
         };
         RunError::Host(format!("{why}; {cure}"))
     })?;
+    let identity = Identity::ask(bus.as_deref(), &settings.timing.host).await;
     let host = logind(settings, bus);
-    alone_with(settings, host, Some(alone), stop).await
+    alone_with(settings, host, identity, Some(alone), stop).await
 }
 
 /// A drain in this process in the stop job of a system that is going down, when the daemon is dead or hangs: a daemon
@@ -137,18 +139,20 @@ pub async fn stopping(
             );
         })
         .ok();
-    alone_with(settings, EndingHost, alone, stop).await
+    let identity = Identity::ask(None, &settings.timing.host).await;
+    alone_with(settings, EndingHost, identity, alone, stop).await
 }
 
 async fn alone_with<H: Host>(
     settings: &Settings,
     host: H,
+    identity: Identity,
     alone: Option<Instance>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(Handle, impl Future<Output = ()> + Send + 'static), RunError> {
     let Connected { cluster, node_name } =
         cluster::connect(cluster_options(settings), BootClock).await?;
-    let policy = policy(settings, &node_name);
+    let policy = policy(settings, &node_name, &identity);
     let (policies, reload) = watch::channel(policy.clone());
     let parts = parts(settings, cluster, host);
     let (handle, driving) = driver::start(parts, policy, seed(), reload, stop);
@@ -255,7 +259,12 @@ async fn report(handle: &Handle) {
 }
 
 /// A bad reload keeps what is in force.
-fn reload_settings(setup: &mut Setup, node_name: &str, policies: &watch::Sender<Policy>) {
+fn reload_settings(
+    setup: &mut Setup,
+    node_name: &str,
+    identity: &Identity,
+    policies: &watch::Sender<Policy>,
+) {
     notify::reloading();
     match setup.live.reload() {
         Ok(changed) if changed.is_empty() => {
@@ -263,7 +272,7 @@ fn reload_settings(setup: &mut Setup, node_name: &str, policies: &watch::Sender<
         }
         Ok(changed) => {
             let settings = setup.live.current().settings.clone();
-            policies.send_replace(policy(&settings, node_name));
+            policies.send_replace(policy(&settings, node_name, identity));
             if let Some(level) = &setup.level
                 && let Err(why) = level.set(&settings.log.level)
             {
@@ -307,12 +316,13 @@ fn alone_if_possible(settings: &Settings) -> Result<Option<Instance>, RunError> 
     }
 }
 
-fn policy(settings: &Settings, node_name: &str) -> Policy {
-    let identity = Identity::read();
+fn policy(settings: &Settings, node_name: &str, identity: &Identity) -> Policy {
     Policy {
-        machine_id: identity.machine_id,
-        system_uuid: identity.system_uuid,
-        boot_id: identity.boot_id,
+        machine_id: identity.machine_id.clone(),
+        system_uuid: identity.system_uuid.clone(),
+        boot_id: identity.boot_id.clone(),
+        userspace: identity.userspace,
+        up_since: identity.up_since(),
         ..settings.policy(node_name)
     }
 }

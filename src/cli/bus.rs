@@ -31,8 +31,21 @@ impl Daemon for Client {
     }
 
     async fn restore(&self) -> Result<String, CallError> {
+        // Asked before: afterwards nobody waits for anything any more. Without an answer nothing is lost but this remark.
+        let status = Client::status(self).await.ok();
         Client::restore(self).await?;
-        Ok(String::new())
+        let waits = status
+            .and_then(|status| status.restore)
+            .map(|restore| restore.waits);
+        Ok(match waits {
+            Some(waits) if !waits.is_empty() => {
+                format!(
+                    "the node is given back; not waited for: {}",
+                    waits.join("; ")
+                )
+            }
+            Some(_) | None => String::new(),
+        })
     }
 
     async fn status(&self) -> Result<Arc<Status>, CallError> {

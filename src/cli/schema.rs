@@ -4,7 +4,7 @@
 use super::tests::{drain, vm};
 use crate::drain::phase::Phase;
 use crate::drain::status::{
-    DrainStatus, HolderStatus, MalformedStatus, ScheduledStatus, Status, VmPhase,
+    DrainStatus, HolderStatus, MalformedStatus, RestoreStatus, ScheduledStatus, Status, VmPhase,
 };
 use crate::drain::trigger::Then;
 use serde_json::{Value, json};
@@ -121,6 +121,10 @@ fn full() -> Status {
         due_in: -1.0,
     });
     status.cordon.unschedulable = Some(true);
+    status.restore = Some(RestoreStatus {
+        waits: vec!["kubelet".into()],
+        ..RestoreStatus::default()
+    });
     status.blind = vec!["VMIs".into()];
     status.malformed = vec![MalformedStatus::default()];
     status.warnings = vec!["look".into()];
@@ -181,6 +185,7 @@ fn every_key_is_described_and_required_and_no_other() {
         ("/$defs/drain", "/drain"),
         ("/$defs/hold", "/hold"),
         ("/$defs/cordon", "/cordon"),
+        ("/$defs/restore", "/restore"),
         ("/$defs/vm", "/vms/0"),
         ("/$defs/malformed", "/malformed/0"),
     ] {
@@ -210,6 +215,7 @@ fn every_phase_has_its_word() {
         Phase::Cancelling,
         Phase::Cancelled,
         Phase::Refused,
+        Phase::Restoring,
     ];
     let names: Vec<&str> = states.into_iter().map(Phase::name).collect();
     assert_eq!(words("/properties/state/enum"), json!(names));

@@ -62,6 +62,13 @@ impl<C: Clock> KubeCluster<C> {
         self.patch_node(&what, resource_version, patch).await
     }
 
+    /// Remove the note alone: the cordon that is there is somebody else's, or there is none.
+    pub(super) async fn patch_unmark(&self, resource_version: &str) -> Result<NodeView, Fault> {
+        let what = format!("remove our marker from node {}", self.node_name);
+        let patch = json!({"metadata": {"annotations": {CORDON_ANNOTATION: null}}});
+        self.patch_node(&what, resource_version, patch).await
+    }
+
     async fn patch_node(
         &self,
         what: &str,
@@ -105,9 +112,9 @@ impl<C: Clock> KubeCluster<C> {
             .view
             .map_err(|why| unreadable(FaultClass::Fatal, why))?;
         for trouble in &seen.troubles {
-            tracing::warn!(node = %seen.node.name, %trouble, "a part of the node cannot be read");
+            tracing::warn!(node = %seen.name(), %trouble, "a part of the node cannot be read");
         }
-        Ok(seen.node)
+        Ok(seen.on_boot_clock(self.clock.booted_at()))
     }
 
     /// POST of an eviction: policy/v1, with the UID as precondition. Whatever the server answers is the answer.

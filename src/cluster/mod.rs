@@ -37,7 +37,7 @@ use client::Connection;
 use events::Sent;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
-use watch::{Doors, Interest, Scene};
+use watch::{Doors, Interest, Scene, Scope};
 
 /// How to reach the cluster, and as which node.
 #[derive(Clone, Debug)]
@@ -119,6 +119,20 @@ impl<C: Clock> KubeCluster<C> {
         Connected { cluster, node_name }
     }
 
+    fn start_watch(&self, scope: Scope) -> tokio::sync::watch::Receiver<Picture> {
+        let (sender, receiver) = tokio::sync::watch::channel(Picture::default());
+        let scene = Scene::new(
+            &self.node_name,
+            Arc::clone(&self.connection),
+            Arc::clone(&self.clock),
+            Arc::clone(&self.timing),
+            Arc::clone(&self.interest),
+            Arc::clone(&self.doors),
+        );
+        self.replace_watch(Some(tokio::spawn(scene.run(scope, sender))));
+        receiver
+    }
+
     fn replace_watch(&self, watching: Option<JoinHandle<()>>) {
         let mut held = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = std::mem::replace(&mut *held, watching) {
@@ -138,17 +152,11 @@ impl<C> Drop for KubeCluster<C> {
 
 impl<C: Clock> Cluster for KubeCluster<C> {
     fn watch(&self) -> tokio::sync::watch::Receiver<Picture> {
-        let (sender, receiver) = tokio::sync::watch::channel(Picture::default());
-        let scene = Scene::new(
-            &self.node_name,
-            Arc::clone(&self.connection),
-            Arc::clone(&self.clock),
-            Arc::clone(&self.timing),
-            Arc::clone(&self.interest),
-            Arc::clone(&self.doors),
-        );
-        self.replace_watch(Some(tokio::spawn(scene.run(sender))));
-        receiver
+        self.start_watch(Scope::Everything)
+    }
+
+    fn watch_node(&self) -> tokio::sync::watch::Receiver<Picture> {
+        self.start_watch(Scope::Node)
     }
 
     fn unwatch(&self) {
@@ -169,6 +177,10 @@ impl<C: Clock> Cluster for KubeCluster<C> {
 
     async fn uncordon(&self, resource_version: &str) -> Result<NodeView, Fault> {
         self.patch_uncordon(resource_version).await
+    }
+
+    async fn unmark(&self, resource_version: &str) -> Result<NodeView, Fault> {
+        self.patch_unmark(resource_version).await
     }
 
     async fn evict(&self, pod: &ObjectRef, dry_run: bool) -> Result<Reply, Fault> {

@@ -19,6 +19,8 @@ impl Settings {
             on_scheduled: self.host.on_scheduled_shutdown,
             migration_rate: self.budget.rate(),
             margin: self.budget.margin,
+            restore: self.restore.enabled,
+            restore_wait: self.restore.wait,
             timing: Timing {
                 request: self.cluster.request_timeout,
                 ..self.timing.core
@@ -40,7 +42,11 @@ impl Settings {
         }
         let mut fast = self.clone();
         let quicken = |span: Duration| Duration::from_secs_f64(span.as_secs_f64() / factor);
-        for span in [&mut fast.cluster.request_timeout, &mut fast.budget.margin] {
+        for span in [
+            &mut fast.cluster.request_timeout,
+            &mut fast.budget.margin,
+            &mut fast.restore.wait,
+        ] {
             *span = quicken(*span);
         }
         fast.drain.deadline = fast.drain.deadline.map(quicken);

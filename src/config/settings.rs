@@ -26,6 +26,8 @@ pub struct Settings {
     pub budget: Budget,
     /// This host.
     pub host: Host,
+    /// After the boot.
+    pub restore: Restore,
     /// The journal.
     pub log: Log,
     /// Time constants; nobody should have to touch them.
@@ -150,6 +152,26 @@ impl Default for Host {
             state_dir: "/var/lib/vmdrain-agent".into(),
             on_scheduled_shutdown: OnScheduled::default(),
             logind_dir: "/run/systemd".into(),
+        }
+    }
+}
+
+/// `[restore]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Restore {
+    /// A node that we cordoned is uncordoned after the boot, once it can receive VMs.
+    pub enabled: bool,
+    /// How long that may take before what is missing is told as a warning; it goes on after that.
+    #[serde(with = "span")]
+    pub wait: Duration,
+}
+
+impl Default for Restore {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            wait: Duration::from_secs(15 * 60),
         }
     }
 }

@@ -163,8 +163,6 @@ fn what_is_planned_is_refused_with_not_yet() {
         ("drain.allow_empty_dir = true", "drain.allow_empty_dir"),
         ("host.wall = true", "host.wall"),
         ("gates.hook_timeout = '5s'", "gates.hook_timeout"),
-        ("[restore]", "restore"),
-        ("restore.wait = '5m'", "restore.wait"),
         ("request.node_annotation = true", "request.node_annotation"),
         ("coordination.slots = 1", "coordination.slots"),
         ("report.keep = 5", "report.keep"),

@@ -20,6 +20,8 @@ pub struct Token(pub u64);
 pub enum Action {
     /// Start the watches; pictures follow as [`Input::Picture`].
     Watch,
+    /// Start a watch of the own Node alone; pictures follow in which nothing else is settled.
+    WatchNode,
     /// Stop the watches: an idle agent makes no request.
     Unwatch,
     /// Read the own Node by a quorum GET. Answer: [`Outcome::Node`].
@@ -36,6 +38,13 @@ pub enum Action {
     },
     /// One merge patch: `spec.unschedulable = null` and our note removed, with precondition. Answer: [`Outcome::Node`].
     Uncordon {
+        /// Number of this effect.
+        id: EffectId,
+        /// The precondition.
+        resource_version: String,
+    },
+    /// One merge patch: our note removed, `spec.unschedulable` left alone, with precondition. Answer: [`Outcome::Node`].
+    Unmark {
         /// Number of this effect.
         id: EffectId,
         /// The precondition.
@@ -181,6 +190,10 @@ pub struct Holder {
 }
 
 /// The result of an effect.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one at a time, handed over once; nobody keeps a list of them"
+)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// The Node as the server returned it.

@@ -2,12 +2,14 @@
 
 pub mod action;
 pub mod answer;
+pub mod boot;
 pub mod judge;
 pub mod machine;
 pub mod pacing;
 pub mod phase;
 pub mod policy;
 pub mod record;
+pub mod restore;
 pub mod status;
 pub mod time;
 pub mod track;

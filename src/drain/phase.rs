@@ -22,6 +22,8 @@ pub enum Phase {
     Cancelled,
     /// Nothing was done: the Node object is another machine, or the drain was given up.
     Refused,
+    /// The host has been down: the node is given back as soon as it can receive VMs. A new drain may begin.
+    Restoring,
 }
 
 impl Phase {
@@ -37,6 +39,7 @@ impl Phase {
             Self::Cancelling => "cancelling",
             Self::Cancelled => "cancelled",
             Self::Refused => "refused",
+            Self::Restoring => "restoring",
         }
     }
 

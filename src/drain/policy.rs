@@ -2,6 +2,8 @@
 //!
 //! Every time constant of the core is here, so that a test can speed all of them up.
 
+use super::boot::{Start, Userspace};
+use super::time::Mono;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -73,6 +75,10 @@ pub struct Policy {
     pub system_uuid: String,
     /// Boot id of this host.
     pub boot_id: String,
+    /// What systemd says about its user space.
+    pub userspace: Userspace,
+    /// When that user space began: what the cluster says of an earlier moment is about the time before.
+    pub up_since: Mono,
     /// When migrating VMs are evicted.
     pub pacing: Pacing,
     /// Deadline of a drain of net 1; `None`: `Timing::default_deadline`.
@@ -89,6 +95,10 @@ pub struct Policy {
     pub migration_rate: u64,
     /// Kept free between our deadline and logind's limit.
     pub margin: Duration,
+    /// A node that we cordoned is given back after the boot.
+    pub restore: bool,
+    /// How long that may take before what is missing is told as a warning.
+    pub restore_wait: Duration,
     /// The finer time constants.
     pub timing: Timing,
 }
@@ -167,6 +177,8 @@ impl Policy {
             machine_id: String::new(),
             system_uuid: String::new(),
             boot_id: String::new(),
+            userspace: Userspace::default(),
+            up_since: Mono::default(),
             pacing: Pacing::default(),
             deadline: None,
             on_deadline: OnDeadline::default(),
@@ -175,7 +187,17 @@ impl Policy {
             on_scheduled: OnScheduled::default(),
             migration_rate: 1 << 30,
             margin: Duration::from_secs(30),
+            restore: true,
+            restore_wait: Duration::from_secs(900),
             timing: Timing::default(),
+        }
+    }
+
+    /// This start of the host.
+    pub fn start(&self) -> Start<'_> {
+        Start {
+            boot: &self.boot_id,
+            userspace: self.userspace,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What is written down, and how a machine goes on from it.
 
+use super::boot::{Start, Userspace};
 use super::time::Mono;
 use super::trigger::Trigger;
 use super::world::ObjectRef;
@@ -18,6 +19,9 @@ pub struct Record {
     pub drain: String,
     /// Boot id of the host: times below mean nothing in another boot.
     pub boot: String,
+    /// User space of the host at that time; a record of an older version has none.
+    #[serde(default, skip_serializing_if = "Userspace::is_unknown")]
+    pub userspace: Userspace,
     /// Name of the phase.
     pub phase: String,
     /// What was asked for; `None` when a shutdown signal started it.
@@ -41,4 +45,19 @@ pub struct Record {
     pub exit: Option<u8>,
     /// VMIs that we have marked, or may have marked (asked before the answer was known).
     pub marks: Vec<ObjectRef>,
+}
+
+impl Record {
+    /// The start of the host in which it was written.
+    pub fn start(&self) -> Start<'_> {
+        Start {
+            boot: &self.boot,
+            userspace: self.userspace,
+        }
+    }
+
+    /// The cordon was to outlive the boot.
+    pub fn keeps_cordon(&self) -> bool {
+        self.trigger.as_ref().is_some_and(|t| t.keep_cordoned)
+    }
 }

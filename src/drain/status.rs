@@ -14,7 +14,8 @@ pub struct Status {
     pub version: String,
     /// The node.
     pub node: String,
-    /// Name of the phase: idle, preparing, evacuating, confirming, drained, deadline, cancelling, cancelled.
+    /// Name of the phase: idle, preparing, evacuating, confirming, drained, deadline, cancelling, cancelled,
+    /// refused, restoring.
     pub state: String,
     /// One sentence: what happens now, and what is waited for.
     pub says: String,
@@ -24,6 +25,8 @@ pub struct Status {
     pub hold: HoldStatus,
     /// The cordon.
     pub cordon: CordonStatus,
+    /// Giving the node back after a boot, while that is under way.
+    pub restore: Option<RestoreStatus>,
     /// VMs that this drain has seen, in the order of their names.
     pub vms: Vec<VmStatus>,
     /// How many VMs there were, and how many are still here.
@@ -53,8 +56,13 @@ impl Status {
                 .iter()
                 .zip(&other.vms)
                 .all(|(a, b)| a.says_the_same(b));
+        let restore = match (&self.restore, &other.restore) {
+            (Some(a), Some(b)) => a.says_the_same(b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
         drain
             && vms
+            && restore
             && self.state == other.state
             && self.hold == other.hold
             && self.cordon == other.cordon
@@ -153,6 +161,26 @@ pub struct CordonStatus {
     pub ours: bool,
     /// Whose it is, as a sentence part.
     pub who: String,
+}
+
+/// Giving the node back after a boot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RestoreStatus {
+    /// The drain that cordoned it.
+    pub drain: String,
+    /// Seconds since this process began to wait.
+    pub waiting_for: f64,
+    /// It takes longer than `restore.wait`.
+    pub late: bool,
+    /// What is still missing, each as a sentence part; empty when the node is being given back.
+    pub waits: Vec<String>,
+}
+
+impl RestoreStatus {
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.drain == other.drain && self.late == other.late && self.waits == other.waits
+    }
 }
 
 /// Where one VM stands.

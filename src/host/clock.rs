@@ -19,6 +19,19 @@ pub fn monotonic() -> Mono {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
+/// When `CLOCK_BOOTTIME` began on the wall clock as it goes now, in milliseconds since 1970. A step of the wall clock
+/// moves it: never keep it.
+pub fn booted_at() -> i64 {
+    let millis = |moment: Mono| i64::try_from(moment.0).unwrap_or(i64::MAX);
+    millis(read(ClockId::CLOCK_REALTIME)).saturating_sub(millis(now()))
+}
+
+/// A moment of `CLOCK_MONOTONIC` on `CLOCK_BOOTTIME`: as far back from now, and as much further as the host was
+/// suspended, which a server never is.
+pub fn from_monotonic(moment: Mono) -> Mono {
+    now() - monotonic().since(moment)
+}
+
 /// Now, on `CLOCK_REALTIME`, since 1970: the clock of scheduled shutdowns. Jumps when somebody sets it.
 pub fn realtime() -> std::time::Duration {
     clock_gettime(ClockId::CLOCK_REALTIME)
@@ -52,6 +65,10 @@ impl Clock for BootClock {
         now()
     }
 
+    fn booted_at(&self) -> i64 {
+        booted_at()
+    }
+
     async fn sleep_until(&self, when: Mono) {
         loop {
             let left = when.left(now());
@@ -66,6 +83,19 @@ impl Clock for BootClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_boot_is_in_the_past_and_moments_move_between_the_clocks() {
+        let wall = read(ClockId::CLOCK_REALTIME).0;
+        let booted = u64::try_from(booted_at()).unwrap();
+        let uptime = now().0;
+        assert!(
+            booted <= wall && wall - booted <= uptime + 60_000,
+            "{booted} {wall} {uptime}"
+        );
+        let moved = from_monotonic(monotonic());
+        assert!(now().since(moved) < Duration::from_secs(60), "{moved}");
+    }
 
     #[tokio::test]
     async fn sleeps_at_least_until_then() {

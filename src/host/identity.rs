@@ -1,5 +1,10 @@
 //! Which machine is this, and which boot of it?
 
+use super::clock;
+use super::timing::Timing;
+use super::userspace;
+use crate::drain::boot::Userspace;
+use crate::drain::time::Mono;
 use std::fs;
 use std::path::Path;
 
@@ -14,6 +19,8 @@ pub struct Identity {
     pub boot_id: String,
     /// The host's name.
     pub hostname: String,
+    /// Which user space of this boot runs; unknown unless systemd was asked ([`Identity::ask`]).
+    pub userspace: Userspace,
 }
 
 impl Identity {
@@ -27,6 +34,20 @@ impl Identity {
             hostname,
             ..Self::below(Path::new("/"), std::env::var("VMDRAIN_BOOT_ID").ok())
         }
+    }
+
+    /// The same, and what systemd says about this boot's user space on the bus at `bus` (`None`: the system bus).
+    pub async fn ask(bus: Option<&str>, timing: &Timing) -> Self {
+        Self {
+            userspace: userspace::ask_systemd(bus, timing).await,
+            ..Self::read()
+        }
+    }
+
+    /// When this start of the host began, on `CLOCK_BOOTTIME`; its beginning when systemd does not say.
+    pub fn up_since(&self) -> Mono {
+        let started = self.userspace.started.map(|micros| Mono(micros / 1000));
+        started.map(clock::from_monotonic).unwrap_or_default()
     }
 
     /// All but the host's name, from files below `root`.
@@ -44,6 +65,7 @@ impl Identity {
             system_uuid: first_line("sys/class/dmi/id/product_uuid").to_lowercase(),
             boot_id: dashed(boot_id.trim()),
             hostname: String::new(),
+            userspace: Userspace::default(),
         }
     }
 }

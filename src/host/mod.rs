@@ -18,6 +18,7 @@
 //! | `hold.rs` | where the lock's file descriptor is, and what `held` means |
 //! | `ask.rs` | how logind is asked to go down, and who forbids it |
 //! | `login1.rs` | what logind's interface looks like on the wire |
+//! | `userspace.rs` | which user space of this boot is running: the count of soft-reboots |
 //! | `notify.rs` | what the service manager is told (`sd_notify`), and its fd store |
 //! | `system1.rs`, `stopping.rs` | what PID 1 says, and whether the system is really going down (net 3) |
 //! | `ending.rs` | the host as a drain of the stop job sees it |
@@ -43,6 +44,7 @@ pub mod stopping;
 pub mod store;
 pub mod system1;
 pub mod timing;
+pub mod userspace;
 mod worker;
 
 pub use clock::BootClock;

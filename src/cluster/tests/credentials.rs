@@ -20,6 +20,10 @@ impl Clock for Standing {
         Mono(1000)
     }
 
+    fn booted_at(&self) -> i64 {
+        0
+    }
+
     async fn sleep_until(&self, _when: Mono) {
         std::future::pending::<()>().await;
     }

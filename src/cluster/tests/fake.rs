@@ -34,6 +34,11 @@ impl Clock for TestClock {
         Mono(u64::try_from((instant() - self.0).as_millis()).unwrap())
     }
 
+    /// These tests begin with 1970.
+    fn booted_at(&self) -> i64 {
+        0
+    }
+
     async fn sleep_until(&self, when: Mono) {
         tokio::time::sleep_until(self.0 + Duration::from_millis(when.0)).await;
     }

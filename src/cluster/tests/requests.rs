@@ -27,7 +27,7 @@ async fn the_node_is_read_with_its_marker() {
         drain: "d1".into(),
         boot: "b1".into(),
         reason: "why".into(),
-        keep: false,
+        ..CordonNote::default()
     };
     let marked = |annotation: &str| {
         let mut node = node("7");
@@ -77,6 +77,7 @@ async fn cordon_and_note_are_one_merge_patch() {
         boot: "b1".into(),
         reason: "say \"hi\"".into(),
         keep: true,
+        ..CordonNote::default()
     };
     let seen = cluster.cordon("7", Some(&note)).await.unwrap();
     assert!(seen.unschedulable);
@@ -102,6 +103,12 @@ async fn cordon_and_note_are_one_merge_patch() {
     let sent = body(&fake.asked()[2].body);
     let expected = json!({"metadata": {"resourceVersion": "10", "annotations": {"vmdrain.io/cordon": null}},
         "spec": {"unschedulable": null}});
+    assert_eq!(sent, expected);
+    // The marker alone: what cordon there is stays.
+    cluster.unmark("11").await.unwrap();
+    let sent = body(&fake.asked()[3].body);
+    let expected =
+        json!({"metadata": {"resourceVersion": "11", "annotations": {"vmdrain.io/cordon": null}}});
     assert_eq!(sent, expected);
 }
 

@@ -219,10 +219,15 @@ fn the_kubevirt_object() {
 #[test]
 fn a_node() {
     let seen = view::<Node>(&node("9")).unwrap();
-    assert!(seen.troubles.is_empty() && seen.node.ready && !seen.node.unschedulable);
+    let read = seen.on_boot_clock(0);
+    assert!(seen.troubles.is_empty() && read.ready && !read.unschedulable);
     let bare = json!({"metadata": {"name": "n1", "uid": "u", "resourceVersion": "1"}});
-    let seen = view::<Node>(&bare).unwrap().node;
+    let seen = view::<Node>(&bare).unwrap().on_boot_clock(0);
     assert_eq!((seen.ready, seen.machine_id.as_str()), (false, ""));
+    assert_eq!(
+        (seen.heartbeat, seen.reported, seen.schedulable, seen.kvm),
+        (None, None, false, 0)
+    );
     let odd = with(node("9"), "/spec/taints", json!([{"key": 5}]));
     let seen = view::<Node>(&odd).unwrap();
     assert_eq!(seen.troubles.len(), 1);
@@ -231,5 +236,52 @@ fn a_node() {
         "{:?}",
         seen.troubles
     );
-    assert_eq!(seen.node.machine_id, "m");
+    assert_eq!(seen.on_boot_clock(0).machine_id, "m");
+}
+
+/// What a node that was down is waited for; the host has booted at 00:01:00 here.
+#[test]
+fn a_node_that_comes_up() {
+    const BOOTED: i64 = 1_767_225_660_000;
+    let mut up = node("9");
+    up["metadata"]["annotations"] = json!({"kubevirt.io/heartbeat": "2026-01-01T00:01:05Z"});
+    up["metadata"]["labels"] = json!({"kubevirt.io/schedulable": "true"});
+    up["status"]["allocatable"] =
+        json!({"cpu": "8", "devices.kubevirt.io/kvm": "1k", "memory": "64Gi"});
+    up["status"]["conditions"] = json!([
+        {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": "2026-01-01T00:09:00Z"},
+        {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "no CNI",
+            "lastHeartbeatTime": "2026-01-01T00:00:58Z"}]);
+    let seen = view::<Node>(&up).unwrap();
+    assert!(seen.troubles.is_empty(), "{:?}", seen.troubles);
+    let read = seen.on_boot_clock(BOOTED);
+    assert_eq!((read.heartbeat, read.reported), (Some(5000), Some(-2000)));
+    assert_eq!((read.schedulable, read.kvm), (true, 1000));
+    assert_eq!(read.not_ready, "KubeletNotReady: no CNI");
+
+    up["metadata"]["annotations"] = json!({"kubevirt.io/heartbeat": "soon"});
+    up["metadata"]["labels"] = json!({"kubevirt.io/schedulable": "false"});
+    up["status"]["allocatable"] = json!({"devices.kubevirt.io/kvm": 110});
+    let seen = view::<Node>(&up).unwrap();
+    assert!(
+        seen.troubles[0].contains("not a time: soon"),
+        "{:?}",
+        seen.troubles
+    );
+    let read = seen.on_boot_clock(BOOTED);
+    assert_eq!(
+        (read.heartbeat, read.schedulable, read.kvm),
+        (Some(i64::MIN), false, 110)
+    );
+
+    up["status"]["allocatable"] = json!("odd");
+    let seen = view::<Node>(&up).unwrap();
+    assert!(
+        seen.troubles
+            .iter()
+            .any(|t| t.starts_with("status.allocatable")),
+        "{:?}",
+        seen.troubles
+    );
+    assert_eq!(seen.on_boot_clock(BOOTED).kvm, 0);
 }

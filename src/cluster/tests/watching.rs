@@ -26,6 +26,22 @@ async fn one_of_everything_makes_a_picture_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_that_comes_up_watches_its_node_alone() {
+    let fake = world();
+    let cluster = fake.cluster();
+    let mut pictures = cluster.watch_node();
+    until(&mut pictures, 1, |picture| picture.node.seen().is_some()).await;
+    pass(1).await;
+    let picture = pictures.borrow().clone();
+    assert!(!picture.pods.settled() && !picture.vmis.settled() && !picture.kubevirt.settled());
+    let asked: Vec<String> = fake.asked().into_iter().map(|asked| asked.key).collect();
+    assert_eq!(asked, ["list nodes", "watch nodes"]);
+    cluster.unwatch();
+    pass(600).await;
+    assert_eq!(fake.asked().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn everything_is_asked_with_its_selectors() {
     let fake = world();
     let (_cluster, _pictures) = watched(&fake).await;

@@ -72,13 +72,15 @@ impl Meta {
 
 /// One entry of `status.conditions`.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct Condition {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) status: String,
     pub(crate) reason: Option<String>,
     pub(crate) message: Option<String>,
+    /// Of a Node's conditions: when kubelet has last reported.
+    pub(crate) last_heartbeat_time: Option<String>,
 }
 
 impl Condition {

@@ -1,12 +1,17 @@
-//! The own Node: is it cordoned, by whom, and is it this machine?
+//! The own Node: is it cordoned, by whom, is it this machine, and can it receive VMs?
 
 use super::guard::{Part, Thin};
 use super::meta::{Condition, Meta, nullable};
+use super::quantity::Quantity;
 use crate::drain::world::{CordonMark, NodeView};
 use serde::Deserialize;
 
 /// Annotation that says that the cordon is ours (design section 6).
 pub(crate) const CORDON_ANNOTATION: &str = "vmdrain.io/cordon";
+/// When virt-handler has last reported, RFC 3339, every 60 to 132 s (kubevirt-semantics 7).
+const HEARTBEAT: &str = "kubevirt.io/heartbeat";
+/// `true` once virt-handler's device plugins are there.
+const SCHEDULABLE: &str = "kubevirt.io/schedulable";
 
 /// A Node. What is not needed to cordon it may be unreadable without harm.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -38,6 +43,14 @@ struct Taint {
 struct Status {
     conditions: Part<Vec<Condition>>,
     node_info: Part<Info>,
+    allocatable: Part<Allocatable>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Allocatable {
+    #[serde(rename = "devices.kubevirt.io/kvm")]
+    kvm: Option<Quantity>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -54,8 +67,31 @@ struct Info {
 /// The view, and what could not be read of the Node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeSeen {
-    pub(crate) node: NodeView,
+    /// Without the moments: those are on another clock as they come.
+    node: NodeView,
     pub(crate) troubles: Vec<String>,
+    /// When kubelet has last reported, in milliseconds since 1970.
+    reported: Option<i64>,
+    /// When virt-handler has.
+    heartbeat: Option<i64>,
+}
+
+impl NodeSeen {
+    /// The Node's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    /// The view with all moments on the host's boot clock, which began at `booted_at` (milliseconds since 1970).
+    /// Both moments were written by processes of this host, so both are on its own wall clock.
+    pub(crate) fn on_boot_clock(&self, booted_at: i64) -> NodeView {
+        let moved = |moment: Option<i64>| moment.map(|at| at.saturating_sub(booted_at));
+        NodeView {
+            reported: moved(self.reported),
+            heartbeat: moved(self.heartbeat),
+            ..self.node.clone()
+        }
+    }
 }
 
 impl Thin for Node {
@@ -74,20 +110,43 @@ impl Thin for Node {
             .status
             .node_info
             .or_default("status.nodeInfo", &mut troubles);
+        let allocatable = self
+            .status
+            .allocatable
+            .or_default("status.allocatable", &mut troubles);
+        let ready = conditions
+            .iter()
+            .find(|condition| condition.kind == "Ready");
+        let is_ready = ready.is_some_and(|ready| ready.status == "True");
+        let annotations = &self.metadata.annotations;
+        let heartbeat = annotations.get(HEARTBEAT).map(|text| {
+            millis(text).unwrap_or_else(|| {
+                troubles.push(format!(
+                    "metadata.annotations[{HEARTBEAT}]: not a time: {text}"
+                ));
+                // There, but nobody knows of when: older than anything.
+                i64::MIN
+            })
+        });
         let node = NodeView {
             name: at.name,
             uid: at.uid,
             resource_version: self.metadata.resource_version.unwrap_or_default(),
             unschedulable: self.spec.unschedulable.unwrap_or(false),
             cordon: mark(self.metadata.annotations.get(CORDON_ANNOTATION)),
-            ready: conditions
-                .iter()
-                .any(|condition| condition.kind == "Ready" && condition.status == "True"),
-            not_ready: conditions
-                .iter()
-                .find(|condition| condition.kind == "Ready" && condition.status != "True")
+            ready: is_ready,
+            not_ready: ready
+                .filter(|_| !is_ready)
                 .map(Condition::says)
                 .unwrap_or_default(),
+            reported: None,
+            heartbeat: None,
+            schedulable: self
+                .metadata
+                .labels
+                .get(SCHEDULABLE)
+                .is_some_and(|it| it == "true"),
+            kvm: allocatable.kvm.and_then(|kvm| kvm.bytes()).unwrap_or(0),
             machine_id: info.machine_id.unwrap_or_default(),
             system_uuid: info.system_uuid.unwrap_or_default(),
             boot_id: info.boot_id.unwrap_or_default(),
@@ -97,8 +156,20 @@ impl Thin for Node {
                 .map(|taint| format!("{}:{}", taint.key, taint.effect))
                 .collect(),
         };
-        Ok(NodeSeen { node, troubles })
+        let reported = ready.and_then(|ready| millis(ready.last_heartbeat_time.as_deref()?));
+        Ok(NodeSeen {
+            node,
+            troubles,
+            reported,
+            heartbeat,
+        })
     }
+}
+
+/// A moment as servers write it, in milliseconds since 1970.
+fn millis(text: &str) -> Option<i64> {
+    let moment: jiff::Timestamp = text.trim().parse().ok()?;
+    Some(moment.as_millisecond())
 }
 
 /// Reads our marker; a damaged one is never taken for absent.

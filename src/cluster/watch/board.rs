@@ -69,7 +69,14 @@ impl Board {
 
     /// The picture of now, unless it would be the last one again. One that is only fresher is
     /// worth it when `fresher_counts`.
-    pub(super) fn picture(&self, node: &str, now: Mono, fresher_counts: bool) -> Option<Picture> {
+    /// `booted_at`: when the host's boot clock began, on the wall clock.
+    pub(super) fn picture(
+        &self,
+        node: &str,
+        now: Mono,
+        booted_at: i64,
+        fresher_counts: bool,
+    ) -> Option<Picture> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let worth = match state.1 {
             Change::Nothing => false,
@@ -78,17 +85,17 @@ impl Board {
         };
         worth.then(|| {
             state.1 = Change::Nothing;
-            draw(&state.0, node, now)
+            draw(&state.0, node, now, booted_at)
         })
     }
 }
 
 /// Draws the picture.
-fn draw(slots: &Slots, node: &str, now: Mono) -> Picture {
+fn draw(slots: &Slots, node: &str, now: Mono, booted_at: i64) -> Picture {
     let pods: Vec<PodView> = slots.pods.views().cloned().collect();
     let mut malformed = all_malformed(slots);
     Picture {
-        node: node_sight(slots, node, now, &mut malformed),
+        node: node_sight(slots, node, now, booted_at, &mut malformed),
         pdbs: slots.budgets.sight(|slot| budgets_over(slot, &pods)),
         pods: slots.pods.sight(|_| pods),
         vmis: vmis(&slots.here, &slots.coming),
@@ -104,9 +111,10 @@ fn node_sight(
     slots: &Slots,
     name: &str,
     now: Mono,
+    booted_at: i64,
     malformed: &mut Vec<Malformed>,
 ) -> Sight<NodeView> {
-    let seen = slots.node.views().find(|seen| seen.node.name == name);
+    let seen = slots.node.views().find(|seen| seen.name() == name);
     let troubles = seen
         .map(|seen| seen.troubles.as_slice())
         .unwrap_or_default();
@@ -127,7 +135,7 @@ fn node_sight(
             value: Some(seen),
             fresh,
         } => Sight::Seen {
-            value: seen.node.clone(),
+            value: seen.on_boot_clock(booted_at),
             fresh,
         },
         Sight::Pending => Sight::Pending,

@@ -37,6 +37,15 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// All that a drain needs to see.
+    Everything,
+    /// The own Node: a host that has booted waits for nothing else.
+    Node,
+}
+
 /// What all followers share.
 pub(super) struct Scene<C> {
     pub(super) node: String,
@@ -93,15 +102,30 @@ impl<C: Clock> Scene<C> {
     }
 
     /// Watches until nobody holds the receiver any more, or until the task is aborted.
-    pub(super) async fn run(self, pictures: watch::Sender<Picture>) {
+    pub(super) async fn run(self, scope: Scope, pictures: watch::Sender<Picture>) {
         let scene = Arc::new(self);
         // Dropped, and with it every follower, when this function ends in whatever way.
         let mut followers = JoinSet::new();
-        scene.spawn_followers(&mut followers);
+        match scope {
+            Scope::Everything => scene.spawn_followers(&mut followers),
+            Scope::Node => scene.spawn_node(&mut followers),
+        }
         tokio::select! {
             () = pictures.closed() => {}
             () = scene.publish(&pictures) => {}
         }
+    }
+
+    fn spawn_node(self: &Arc<Self>, followers: &mut JoinSet<()>) {
+        followers.spawn(
+            Follower {
+                scene: Arc::clone(self),
+                collection: Collection::node(&self.node),
+                slot: |slots| &mut slots.node,
+                silence: self.timing.silence,
+            }
+            .follow::<Node>(),
+        );
     }
 
     /// The pods first: everything waits for them.
@@ -117,15 +141,7 @@ impl<C: Clock> Scene<C> {
             }
             .follow::<Pod>(),
         );
-        followers.spawn(
-            Follower {
-                scene: Arc::clone(self),
-                collection: Collection::node(node),
-                slot: |slots| &mut slots.node,
-                silence: timing.silence,
-            }
-            .follow::<Node>(),
-        );
+        self.spawn_node(followers);
         followers.spawn(
             Follower {
                 scene: Arc::clone(self),
@@ -200,7 +216,8 @@ impl<C: Clock> Scene<C> {
             self.board.changed().await;
             let now = self.clock.now();
             let due = now.since(last) >= self.timing.refresh;
-            if let Some(picture) = self.board.picture(&self.node, now, due) {
+            let booted_at = self.clock.booted_at();
+            if let Some(picture) = self.board.picture(&self.node, now, booted_at, due) {
                 last = now;
                 pictures.send_replace(picture);
             }

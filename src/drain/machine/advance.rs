@@ -36,8 +36,10 @@ impl Machine {
             | Phase::Evacuating
             | Phase::Confirming
             | Phase::Idle
+            | Phase::Restoring
             | Phase::Cancelled => {}
         }
+        self.restore_step(now);
         self.wake_for_pending();
     }
 

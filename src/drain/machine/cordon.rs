@@ -5,6 +5,7 @@ use super::pending::{Pending, Why};
 use crate::drain::action::{Action, Fault, FaultClass, Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::policy::OnForeignUncordon;
+use crate::drain::restore::offered;
 use crate::drain::time::Mono;
 use crate::drain::trigger::Refusal;
 use crate::drain::world::{CordonMark, CordonNote, NodeView};
@@ -22,6 +23,7 @@ impl Machine {
                     ))),
                 );
             }
+            (Why::Boot, result) => self.read_after_boot(result, now),
             (Why::Drain, Ok(node)) => self.read_for_drain(node, now),
             (Why::Undo, Ok(node)) => self.read_for_undo(node),
             (Why::Drain, Err(fault)) => self.node_trouble("cannot read the node", &fault, now),
@@ -30,7 +32,7 @@ impl Machine {
     }
 
     /// Design section 6: before the first write, is this Node this machine?
-    fn another_machine(&self, node: &NodeView) -> Option<Refusal> {
+    pub(super) fn another_machine(&self, node: &NodeView) -> Option<Refusal> {
         let differs = |theirs: &str, ours: &str| {
             let plain = |id: &str| id.trim().replace('-', "").to_ascii_lowercase();
             !theirs.is_empty() && !ours.is_empty() && plain(theirs) != plain(ours)
@@ -80,11 +82,23 @@ impl Machine {
 
     fn send_cordon(&mut self, node: NodeView) {
         let Some(drain) = &self.drain else { return };
+        let before = match &node.cordon {
+            CordonMark::Note(note) if node.unschedulable => Some(note),
+            CordonMark::Note(_) | CordonMark::Absent | CordonMark::Damaged(_) => None,
+        };
+        let (handler, kvm) = match before {
+            Some(before) => (before.handler, before.kvm),
+            None => offered(&node, self.policy.up_since),
+        };
         let note = CordonNote {
             drain: drain.id.clone(),
             boot: self.policy.boot_id.clone(),
             reason: drain.reason.clone(),
-            keep: drain.trigger.as_ref().is_some_and(|t| t.keep_cordoned),
+            // A node that was cordoned to stay so stays so, whatever drains it on its way down.
+            keep: drain.keeps_cordon() || before.is_some_and(|before| before.keep),
+            userspace: self.policy.userspace,
+            handler,
+            kvm,
         };
         self.persist();
         let id = self.effect(Pending::Cordon);
@@ -206,12 +220,27 @@ impl Machine {
 
     fn read_for_undo(&mut self, node: NodeView) {
         let Some(drain) = &mut self.drain else { return };
-        let ours = matches!(&node.cordon, CordonMark::Note(note) if note.drain == drain.id);
-        if !ours {
+        let (ours, kept) = match &node.cordon {
+            CordonMark::Note(note) => (
+                note.drain == drain.id,
+                // Taken over from an earlier drain that was to keep it: a cancel gives back what this one did.
+                note.keep && !drain.keeps_cordon(),
+            ),
+            CordonMark::Absent | CordonMark::Damaged(_) => (false, false),
+        };
+        if !ours || kept {
             drain.undo.uncordon_done = true;
             if node.unschedulable {
-                let text = format!("the cordon of node {} is not ours, it stays", node.name);
-                self.tell(Level::Info, "CordonForeign", text);
+                let text = if ours {
+                    format!(
+                        "node {} was cordoned to stay so before this drain (--keep-cordoned): its cordon stays",
+                        node.name
+                    )
+                } else {
+                    format!("the cordon of node {} is not ours, it stays", node.name)
+                };
+                let reason = if ours { "CordonStays" } else { "CordonForeign" };
+                self.tell(Level::Info, reason, text);
             }
             self.node = Some(node);
             return;
@@ -225,8 +254,17 @@ impl Machine {
 
     pub(super) fn uncordoned(&mut self, why: Why, result: Result<NodeView, Fault>, now: Mono) {
         match (why, result) {
+            (Why::Boot, result) => self.given_back(result, now),
             (Why::Restore(token), Ok(node)) => {
-                let text = format!("node {} is given back: it can receive VMs again", node.name);
+                let skipped = self.node.as_ref().map(|before| self.skipped(before));
+                let text = match skipped.filter(|skipped| !skipped.is_empty()) {
+                    None => format!("node {} is given back: it can receive VMs again", node.name),
+                    Some(skipped) => format!(
+                        "node {} is given back; not waited for: {skipped}",
+                        node.name
+                    ),
+                };
+                self.stop_restoring();
                 self.node = Some(node);
                 self.phase = Phase::Idle;
                 self.drain = None;
@@ -276,8 +314,9 @@ impl Machine {
                 let id = self.effect(Pending::Uncordon(Why::Restore(token)));
                 self.actions.push_back(Action::Uncordon {
                     id,
-                    resource_version: node.resource_version,
+                    resource_version: node.resource_version.clone(),
                 });
+                self.node = Some(node);
             }
             (_, false) => self.answer(token, Err(Refusal::NotCordoned { node: name })),
             (CordonMark::Damaged(why), true) => {

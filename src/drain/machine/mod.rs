@@ -14,6 +14,7 @@ mod observe;
 mod orders;
 mod pending;
 mod report;
+mod restoring;
 mod schedule;
 mod show;
 mod undo;
@@ -29,6 +30,7 @@ use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture};
 use holding::HoldTold;
 use pending::Sent;
+use restoring::Restore;
 use schedule::Due;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -100,12 +102,14 @@ pub struct Machine {
     wake: Option<(Mono, &'static str)>,
     persisted: Option<Record>,
     told: BTreeMap<String, String>,
+    /// Giving the node back after a boot; never while there is a drain.
+    restore: Option<Restore>,
     seed: u64,
     ids: u64,
 }
 
 impl Machine {
-    /// A machine at rest. `seed` drives the jitter and the drain ids.
+    /// A machine at rest that has nothing to look for. `seed` drives the jitter and the drain ids.
     pub fn new(policy: Policy, seed: u64) -> Self {
         Self {
             policy,
@@ -126,29 +130,10 @@ impl Machine {
             wake: None,
             persisted: None,
             told: BTreeMap::new(),
+            restore: None,
             seed: seed | 1,
             ids: 0,
         }
-    }
-
-    /// A machine that goes on where `record` was written; of another boot only the fact remains.
-    pub fn resume(policy: Policy, seed: u64, record: Record, now: Mono) -> Self {
-        let mut machine = Self::new(policy, seed);
-        let same_boot = record.format == FORMAT && record.boot == machine.policy.boot_id;
-        let asks_logind = record.trigger.as_ref().is_some_and(|t| t.then.is_some());
-        let unfinished = match record.phase.as_str() {
-            "preparing" | "evacuating" | "confirming" | "cancelling" => true,
-            // The host has yet to be let go, or to be sent down.
-            "drained" => {
-                record.shutting_down || record.scheduled || (asks_logind && record.exit.is_none())
-            }
-            "deadline" => record.shutting_down,
-            _ => false,
-        };
-        if same_boot && unfinished {
-            machine.resume_drain(record, now);
-        }
-        machine
     }
 
     /// The current phase.
@@ -163,7 +148,9 @@ impl Machine {
 
     /// New knobs after a reload. A running drain keeps its deadline.
     pub fn set_policy(&mut self, policy: Policy) {
-        self.policy = policy;
+        let was = std::mem::replace(&mut self.policy, policy);
+        self.restore_switched(was.restore);
+        self.advance(self.now);
     }
 
     /// Takes one input.
@@ -291,6 +278,7 @@ impl Machine {
             format: FORMAT,
             drain: drain.id.clone(),
             boot: self.policy.boot_id.clone(),
+            userspace: self.policy.userspace,
             phase: self.phase.name().into(),
             trigger: drain.trigger.clone(),
             shutting_down: drain.shutting_down,

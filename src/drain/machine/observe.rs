@@ -19,6 +19,9 @@ use std::collections::BTreeSet;
 
 impl Machine {
     pub(super) fn see(&mut self, picture: Picture, now: Mono) {
+        if self.phase == Phase::Restoring {
+            return self.restore_sees(picture);
+        }
         if !(self.phase.is_draining() || self.phase == Phase::Cancelling) {
             return;
         }

@@ -207,6 +207,8 @@ impl Machine {
 
     fn start_preparing(&mut self) {
         self.phase = Phase::Preparing;
+        // A drain that begins takes the cordon over; what the boot before has left is its own from here on.
+        self.restore = None;
         self.tracks.clear();
         self.told.clear();
         self.keep_pending(|p| matches!(p, Pending::Release | Pending::TakeHold));
@@ -295,7 +297,11 @@ impl Machine {
         self.tell(Level::Warn, "ShutdownVanished", text.clone());
         self.want_hold();
         match self.phase {
-            Phase::Idle | Phase::Cancelling | Phase::Cancelled | Phase::Refused => {}
+            Phase::Idle
+            | Phase::Cancelling
+            | Phase::Cancelled
+            | Phase::Refused
+            | Phase::Restoring => {}
             Phase::Preparing | Phase::Evacuating | Phase::Confirming => self.start_cancel(&text),
             Phase::Drained | Phase::Deadline => {
                 self.actions.push_back(Action::Watch);
@@ -363,6 +369,11 @@ impl Machine {
 }
 
 impl Drain {
+    /// The cordon is to outlive the boot.
+    pub(super) fn keeps_cordon(&self) -> bool {
+        self.trigger.as_ref().is_some_and(|t| t.keep_cordoned)
+    }
+
     /// A shutdown was announced while this drain is under way. After a restart of the agent it is the one that
     /// was known before, and its deadline stands; otherwise the newest announcement counts.
     fn announced(&mut self, what: &str, deadline: Mono) -> String {

@@ -11,6 +11,7 @@ pub(super) enum Pending {
     ReadNode(Why),
     Cordon,
     Uncordon(Why),
+    Unmark,
     Evict { key: String, dry: bool },
     Confirm { since: Mono },
     CancelEvacuation { key: String },
@@ -29,6 +30,8 @@ pub(super) enum Why {
     Undo,
     /// An operator wants it back.
     Restore(Token),
+    /// The host has come up: is it to be given back?
+    Boot,
 }
 
 /// One effect on its way.
@@ -72,8 +75,9 @@ impl Machine {
             Pending::ReadNode(Why::Restore(token)) | Pending::Uncordon(Why::Restore(token)) => {
                 Some(token)
             }
-            Pending::ReadNode(Why::Drain | Why::Undo)
-            | Pending::Uncordon(Why::Drain | Why::Undo)
+            Pending::ReadNode(Why::Drain | Why::Undo | Why::Boot)
+            | Pending::Uncordon(Why::Drain | Why::Undo | Why::Boot)
+            | Pending::Unmark
             | Pending::Cordon
             | Pending::Evict { .. }
             | Pending::Confirm { .. }
@@ -98,6 +102,7 @@ impl Machine {
             (Pending::ReadNode(why), Outcome::Node(result)) => self.node_read(why, result, now),
             (Pending::Cordon, Outcome::Node(result)) => self.cordoned(result, now),
             (Pending::Uncordon(why), Outcome::Node(result)) => self.uncordoned(why, result, now),
+            (Pending::Unmark, Outcome::Node(result)) => self.given_back(result, now),
             (Pending::Evict { key, dry }, Outcome::Reply(result)) => {
                 self.answered(&key, dry, result, now);
             }
@@ -162,7 +167,9 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         text: why.into(),
     };
     match what {
-        Pending::ReadNode(_) | Pending::Cordon | Pending::Uncordon(_) => Outcome::Node(Err(fault)),
+        Pending::ReadNode(_) | Pending::Cordon | Pending::Uncordon(_) | Pending::Unmark => {
+            Outcome::Node(Err(fault))
+        }
         Pending::Evict { .. } | Pending::CancelEvacuation { .. } | Pending::DeleteMigration => {
             Outcome::Reply(Err(fault))
         }

@@ -10,7 +10,7 @@ use crate::drain::status::{
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
 use crate::drain::verdict::Wait;
-use crate::drain::world::CordonMark;
+use crate::drain::world::{CordonMark, NodeView};
 use std::collections::BTreeMap;
 
 impl Machine {
@@ -26,6 +26,7 @@ impl Machine {
             drain: self.drain.as_ref().map(|_| self.drain_row(now)),
             hold: self.hold_row(),
             cordon: self.cordon_row(),
+            restore: self.restore_row(now),
             vms_total: vms.len(),
             vms_remaining: remaining,
             vms,
@@ -39,7 +40,7 @@ impl Machine {
                 due_in: seconds_until(due.at, now),
             }),
             malformed: self.picture.malformed.iter().map(Into::into).collect(),
-            warnings: self.warnings(),
+            warnings: self.warnings(now),
         }
     }
 
@@ -83,6 +84,10 @@ impl Machine {
         let ours = matches!(node.cordon, CordonMark::Note(_)) && node.unschedulable;
         let who = match (node.unschedulable, &node.cordon) {
             (false, _) => "not cordoned".into(),
+            (true, CordonMark::Note(note)) if note.keep => format!(
+                "set by vmdrain-agent (drain {}), kept over the boot until `vmdrain-agent restore`",
+                note.drain
+            ),
             (true, CordonMark::Note(note)) => {
                 format!("set by vmdrain-agent (drain {})", note.drain)
             }
@@ -100,12 +105,13 @@ impl Machine {
         }
     }
 
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self, now: Mono) -> Vec<String> {
         let mut out = Vec::new();
         if let Some(drain) = &self.drain {
             out.extend((!drain.trouble.is_empty()).then(|| drain.trouble.clone()));
             out.extend(drain.undo.remains.iter().cloned());
         }
+        out.extend(self.restore_warning(now));
         // In the stop jobs the lock holds nothing any more, so nothing about it can matter.
         let matters = !self.drain.as_ref().is_some_and(|d| d.stopping);
         let trouble = Some(&self.hold.trouble).filter(|text| matters && !text.is_empty());
@@ -123,6 +129,7 @@ impl Machine {
         let left = super::show::span(self.time_left(now));
         let soon = self.soon(now);
         match self.phase {
+            Phase::Restoring => self.restore_says(),
             Phase::Idle if !soon.is_empty() => {
                 format!("{soon}; by configuration the drain begins when its time has come")
             }
@@ -132,10 +139,7 @@ impl Machine {
                     self.hold.trouble
                 )
             }
-            Phase::Idle if self.hold.held => {
-                "nothing to do; the hold is set, a shutdown will wait for the drain".into()
-            }
-            Phase::Idle => "nothing to do; no hold is set".into(),
+            Phase::Idle => self.at_rest(),
             Phase::Preparing if self.only_cordons() => {
                 format!("the node is cordoned; its VMs stay until the time has come ({soon})")
             }
@@ -153,6 +157,20 @@ impl Machine {
             Phase::Drained if !soon.is_empty() => format!("{end}; {soon}"),
             Phase::Drained | Phase::Deadline | Phase::Cancelled | Phase::Refused => end,
         }
+    }
+
+    fn at_rest(&self) -> String {
+        let hold = if self.hold.held {
+            "nothing to do; the hold is set, a shutdown will wait for the drain"
+        } else {
+            "nothing to do; no hold is set"
+        };
+        let stays =
+            |node: &NodeView| node.unschedulable && matches!(node.cordon, CordonMark::Note(_));
+        if self.node.as_ref().is_some_and(stays) {
+            return format!("{hold}; the node stays cordoned until `vmdrain-agent restore`");
+        }
+        hold.into()
     }
 
     /// What is scheduled, as a sentence; empty: nothing.

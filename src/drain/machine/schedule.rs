@@ -107,7 +107,8 @@ impl Machine {
             | Phase::Deadline
             | Phase::Cancelling
             | Phase::Cancelled
-            | Phase::Refused => return,
+            | Phase::Refused
+            | Phase::Restoring => return,
         }
         let why = "the scheduled shutdown was called off";
         self.tell(

@@ -1,10 +1,12 @@
 //! The own Node, and whose cordon is on it.
 
+use crate::drain::boot::{Start, Userspace};
 use serde::{Deserialize, Serialize};
 
 /// Our ownership marker, the annotation `vmdrain.io/cordon` on the Node (design section 6).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+///
+/// Fields that this version does not know are passed over: after a downgrade the cordon is still ours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CordonNote {
     /// Id of the drain that set the cordon.
     pub drain: String,
@@ -15,6 +17,51 @@ pub struct CordonNote {
     /// `--keep-cordoned`: stays cordoned over the reboot.
     #[serde(default)]
     pub keep: bool,
+    /// User space of the host at that time; a marker of an older version has none.
+    #[serde(default, skip_serializing_if = "Userspace::is_unknown")]
+    pub userspace: Userspace,
+    /// virt-handler had reported on this Node: after the boot its return is waited for.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub handler: bool,
+    /// A KVM device was offered, or nobody can say: it is waited for.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub kvm: bool,
+}
+
+impl Default for CordonNote {
+    fn default() -> Self {
+        Self {
+            drain: String::new(),
+            boot: String::new(),
+            reason: String::new(),
+            keep: false,
+            userspace: Userspace::default(),
+            handler: true,
+            kvm: true,
+        }
+    }
+}
+
+impl CordonNote {
+    /// The start of the host in which the cordon was set.
+    pub fn start(&self) -> Start<'_> {
+        Start {
+            boot: &self.boot,
+            userspace: self.userspace,
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands the field over by reference"
+)]
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// What the annotation `vmdrain.io/cordon` says.
@@ -46,6 +93,16 @@ pub struct NodeView {
     pub ready: bool,
     /// What the condition says when it is not true; empty when it is, or says nothing.
     pub not_ready: String,
+    /// When kubelet has last reported (`lastHeartbeatTime` of that condition), in milliseconds of this host's
+    /// `CLOCK_BOOTTIME`: negative before the boot. `None` when it does not say.
+    pub reported: Option<i64>,
+    /// When virt-handler has last reported (annotation `kubevirt.io/heartbeat`), on the same clock; the least number
+    /// when the annotation cannot be read, `None` without one.
+    pub heartbeat: Option<i64>,
+    /// Label `kubevirt.io/schedulable` is `true`.
+    pub schedulable: bool,
+    /// `status.allocatable` of `devices.kubevirt.io/kvm`.
+    pub kvm: u64,
     /// `status.nodeInfo.machineID`, empty when absent.
     pub machine_id: String,
     /// `status.nodeInfo.systemUUID`, empty when absent.

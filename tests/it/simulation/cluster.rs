@@ -3,6 +3,7 @@
 //! Coarser than the testkit's model (no watch history, no scheduler), but with the same order of what an
 //! agent can see: mark, VMIM, target pod, flip, VMIM final, source pod final.
 
+use super::front::Front;
 use super::plan::{Attempt, Plan, VmPlan};
 use super::rng::Rng;
 use std::collections::VecDeque;
@@ -36,6 +37,9 @@ pub(super) enum Tick {
     NamespaceTerminates(usize),
     TakenAway(usize),
     Healed,
+    /// kubelet, or virt-handler, of this start of the host reports.
+    Kubelet(u32),
+    Handler(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +127,7 @@ pub(super) struct Cluster {
     pub(super) node_version: u64,
     pub(super) unschedulable: bool,
     pub(super) note: CordonMark,
+    pub(super) front: Front,
     pub(super) vms: Vec<Vm>,
     pub(super) pods: Vec<Pod>,
     pub(super) vmims: Vec<Vmim>,
@@ -142,6 +147,7 @@ impl Cluster {
             node_version: 100,
             unschedulable: false,
             note: CordonMark::Absent,
+            front: Front::default(),
             vms: Vec::new(),
             pods: Vec::new(),
             vmims: Vec::new(),
@@ -392,6 +398,8 @@ impl Cluster {
                 }
             }
             Tick::Healed => self.touch(),
+            Tick::Kubelet(start) => self.kubelet_reports(start),
+            Tick::Handler(start) => self.handler_reports(start),
         }
     }
 

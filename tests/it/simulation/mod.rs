@@ -2,8 +2,10 @@
 //!
 //! `VMDRAIN_SIM_SEEDS=100000` runs more of them, `VMDRAIN_SIM_SEED=n` one; `VMDRAIN_SIM_TRACE=1` prints all of it.
 
+mod boots;
 mod cluster;
 mod controllers;
+mod front;
 mod host;
 mod picture;
 mod plan;

@@ -86,6 +86,22 @@ pub(super) enum Order {
     },
 }
 
+/// How the host comes up again after it went down.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Boot {
+    /// How long it is off.
+    pub(super) off: u64,
+    /// The kernel runs on, only user space is new.
+    pub(super) soft: bool,
+    /// systemd can say so.
+    pub(super) told: bool,
+    /// From up to kubelet's first report, and whether the Node was seen to be away.
+    pub(super) kubelet: u64,
+    pub(super) noticed: bool,
+    /// From up to virt-handler's first report; it may take for ever.
+    pub(super) handler: Option<u64>,
+}
+
 /// A whole run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -114,6 +130,11 @@ pub(super) struct Plan {
     pub(super) foreign_slots: Vec<(u64, u64)>,
     pub(super) vms: Vec<VmPlan>,
     pub(super) orders: Vec<(u64, Order)>,
+    pub(super) restore: bool,
+    /// The host's boots, in order; after the last one it stays off.
+    pub(super) boots: Vec<Boot>,
+    /// Orders of the time after the first boot, from its beginning.
+    pub(super) later: Vec<(u64, Order)>,
 }
 
 const S: u64 = 1000;
@@ -171,10 +192,57 @@ impl Plan {
                 .collect(),
             vms: (0..count).map(|_| VmPlan::draw(rng)).collect(),
             orders: Vec::new(),
+            restore: rng.percent(95),
+            boots: Vec::new(),
+            later: Vec::new(),
         };
         plan.orders = orders(rng);
+        if rng.percent(60) {
+            plan.boots = (0..rng.between(1, 3)).map(|_| Boot::draw(rng)).collect();
+            plan.later = orders_after_boot(rng);
+        }
         plan
     }
+}
+
+impl Boot {
+    fn draw(rng: &mut Rng) -> Self {
+        let kubelet = rng.pick(&[0, 2, 20, 300]) * S;
+        Self {
+            off: rng.pick(&[5, 60, 600]) * S,
+            soft: rng.percent(25),
+            told: rng.percent(90),
+            kubelet: rng.below(kubelet + S),
+            noticed: rng.percent(50),
+            handler: rng.percent(90).then(|| {
+                let most = rng.pick(&[5, 60, 2000]);
+                rng.below(most * S)
+            }),
+        }
+    }
+}
+
+/// What happens while a node waits to be given back, and after.
+fn orders_after_boot(rng: &mut Rng) -> Vec<(u64, Order)> {
+    let mut all = Vec::new();
+    let mut add = |rng: &mut Rng, percent: u64, order: Order| {
+        if rng.percent(percent) {
+            let most = rng.pick(&[1000, 10_000, 100_000, 3_000_000]);
+            all.push((rng.below(most), order));
+        }
+    };
+    add(rng, 6, Order::Restore);
+    add(rng, 10, Order::ForeignUncordon);
+    add(rng, 10, Order::ForeignCordon);
+    add(rng, 15, Order::Shutdown);
+    add(rng, 5, Order::Vanish);
+    add(rng, 10, Order::Trigger(Trigger::default()));
+    add(rng, 5, Order::Cancel { abort: false });
+    for _ in 0..3 {
+        let rests = rng.pick(&[0, 500, 30_000]);
+        add(rng, 25, Order::Crash { rests });
+    }
+    all
 }
 
 fn intervals(rng: &mut Rng, percent: u64, longest: u64) -> Vec<(u64, u64)> {
@@ -200,7 +268,7 @@ fn orders(rng: &mut Rng) -> Vec<(u64, Order)> {
             .then(|| std::time::Duration::from_secs(rng.between(5, 900))),
         on_deadline: None,
         allow_guest_shutdown: rng.percent(30),
-        keep_cordoned: false,
+        keep_cordoned: rng.percent(15),
         stop_job: false,
     };
     let mut all = Vec::new();

@@ -21,6 +21,9 @@ impl Run {
         if let Action::Release(_) = action {
             self.check_release()?;
         }
+        if let Action::Uncordon { .. } = action {
+            self.check_uncordon()?;
+        }
         Ok(())
     }
 
@@ -138,7 +141,11 @@ impl Run {
         };
         let status = machine.status(now);
         if self.is_off() {
-            return self.check_off(&status);
+            return Ok(());
+        }
+        self.check_restored(machine, &status)?;
+        if self.host.starts > 1 && matches!(machine.phase(), Phase::Idle | Phase::Restoring) {
+            return Ok(());
         }
         match machine.phase() {
             Phase::Cancelled => self.check_undone(&status)?,
@@ -157,7 +164,7 @@ impl Run {
                     return Err(format!("drained, but {here:?} are here"));
                 }
             }
-            Phase::Idle | Phase::Refused => {}
+            Phase::Idle | Phase::Refused | Phase::Restoring => {}
             phase @ (Phase::Preparing
             | Phase::Evacuating
             | Phase::Confirming
@@ -167,7 +174,11 @@ impl Run {
         }
         // A finished drain leaves nothing to remember: after a restart the agent is idle.
         let forgotten = self.watcher.crashes > 0 && machine.phase() == Phase::Idle;
-        if self.is_friendly() && machine.phase() != Phase::Drained && !forgotten {
+        if self.host.starts == 1
+            && self.is_friendly()
+            && machine.phase() != Phase::Drained
+            && !forgotten
+        {
             return Err(format!(
                 "nothing stood in the way, and it ended {}: {}",
                 machine.phase().name(),
@@ -177,7 +188,14 @@ impl Run {
         Ok(())
     }
 
-    fn check_off(&self, status: &Status) -> Result<(), Broken> {
+    pub(super) fn check_off(&self) -> Result<(), Broken> {
+        let Some(machine) = &self.machine else {
+            return Ok(());
+        };
+        let status = machine.status(Mono(self.now()));
+        if self.host.starts > 1 {
+            return Ok(());
+        }
         if self.host.held && self.watcher.crashes == 0 {
             return Err(format!("the host waited to its limit: {}", status.says));
         }
@@ -196,7 +214,8 @@ impl Run {
         if !status.warnings.is_empty() {
             return Ok(());
         }
-        if matches!(self.cluster.note, CordonMark::Note(_)) {
+        // What an earlier drain was to keep is not this one's to take away.
+        if matches!(&self.cluster.note, CordonMark::Note(note) if !note.keep) {
             return Err("undone, and our cordon is still there".into());
         }
         if self.watcher.vanishes > 0 && !self.host.held {

@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, Tick};
 use super::host::Host;
-use super::plan::{Order, Plan};
+use super::plan::{Boot, Order, Plan};
 use super::rng::Rng;
 use super::watcher::Watcher;
 use std::collections::BTreeMap;
@@ -33,7 +33,11 @@ pub(super) enum Event {
     Due(u64),
     /// The host goes off, for the shutdown that was announced then.
     HostOff(u64),
+    HostUp(Boot),
 }
+
+/// With nothing but the agent's own timers left, a run goes on for so long.
+const QUIET: u64 = 3_600_000;
 
 /// A run.
 #[derive(Debug)]
@@ -51,9 +55,17 @@ pub(super) struct Run {
     pub(super) process: u32,
     pub(super) watch: u32,
     pub(super) watching: bool,
+    /// When the newest picture arrives.
+    pub(super) last_picture: u64,
+    /// Of the Node alone.
+    pub(super) node_only: bool,
+    /// Boots that are still to come, the next one last.
+    pub(super) boots: Vec<Boot>,
+    /// When something last happened that was not a timer of the agent's.
+    last_event: u64,
     store: Option<Record>,
     token: u64,
-    host_off: bool,
+    pub(super) host_off: bool,
     inputs: u64,
     trace: Option<Vec<String>>,
 }
@@ -75,6 +87,10 @@ impl Run {
             process: 0,
             watch: 0,
             watching: false,
+            last_picture: 0,
+            node_only: false,
+            boots: plan.boots.iter().rev().copied().collect(),
+            last_event: 0,
             store: None,
             token: 0,
             host_off: false,
@@ -107,7 +123,10 @@ impl Run {
     fn policy(&self) -> Policy {
         let mut policy = Policy::for_node(super::cluster::HERE);
         policy.machine_id = "abc".into();
-        policy.boot_id = "boot".into();
+        policy.boot_id = self.host.boot_id();
+        policy.userspace = self.host.userspace();
+        policy.up_since = Mono(self.host.up_since);
+        policy.restore = self.plan.restore;
         policy.consent = self.plan.consent;
         policy.pacing = self.plan.pacing;
         policy.on_foreign_uncordon = self.plan.on_foreign_uncordon;
@@ -127,6 +146,9 @@ impl Run {
         let timer = self.machine.as_ref().and_then(Machine::poll_timeout);
         let head = self.queue.keys().next().copied();
         match (head, timer) {
+            (None, Some((wake, _))) if wake.0 > self.last_event + QUIET && self.is_at_rest() => {
+                return Ok(false);
+            }
             (head, Some((wake, why))) if head.is_none_or(|(at, _)| wake.0 <= at) => {
                 self.now = self.now.max(wake.0);
                 self.note(|| format!("timer: {why}"));
@@ -138,6 +160,7 @@ impl Run {
             }
             (Some(key), _) => {
                 self.now = key.0;
+                self.last_event = self.now;
                 self.cluster.now = self.now;
                 if let Some(event) = self.queue.remove(&key) {
                     self.happen(event)?;
@@ -170,19 +193,27 @@ impl Run {
             Event::Order(order) => self.order(order),
             Event::Restart => self.start_agent(),
             Event::Signal => self.signal(),
-            Event::Due(due) if self.host.schedule == Some(due) => self.signal(),
-            Event::Result(..) | Event::Picture(..) | Event::Due(_) => Ok(()),
-            Event::HostOff(since) => {
-                self.host_off = self.host.pending && self.host.since == since;
-                Ok(())
+            Event::HostOff(since) if self.host.pending && self.host.since == since => {
+                self.host_goes_off()
             }
+            Event::Due(due) if self.host.schedule == Some(due) => self.signal(),
+            Event::Result(..) | Event::Picture(..) | Event::Due(_) | Event::HostOff(_) => Ok(()),
+            Event::HostUp(boot) => self.host_comes_up(boot),
         }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.machine.as_ref().is_none_or(|m| m.phase().is_at_rest())
     }
 
     fn order(&mut self, order: Order) -> Result<(), Broken> {
         self.note(|| format!("order: {order:?}"));
         self.token += 1;
         let token = Token(self.token);
+        let of_the_cluster = matches!(order, Order::ForeignCordon | Order::ForeignUncordon);
+        if self.host.off && !of_the_cluster {
+            return Ok(());
+        }
         match order {
             Order::Trigger(trigger) => self.input(Input::Trigger(token, trigger)),
             Order::Shutdown => self.signal(),
@@ -207,7 +238,10 @@ impl Run {
                 token,
                 abort_migrations: abort,
             }),
-            Order::Restore => self.input(Input::Restore(token)),
+            Order::Restore => {
+                self.watcher.by_hand = true;
+                self.input(Input::Restore(token))
+            }
             Order::ForeignCordon => {
                 if !self.cluster.unschedulable {
                     self.watcher.foreign_cordon = true;
@@ -236,17 +270,14 @@ impl Run {
         }
     }
 
-    fn start_agent(&mut self) -> Result<(), Broken> {
-        if self.machine.is_some() {
+    pub(super) fn start_agent(&mut self) -> Result<(), Broken> {
+        if self.machine.is_some() || self.host.off {
             return Ok(());
         }
         self.process += 1;
         let seed = u64::from(self.process) + 7;
         let now = Mono(self.now);
-        let machine = match self.store.clone() {
-            Some(record) => Machine::resume(self.policy(), seed, record, now),
-            None => Machine::new(self.policy(), seed),
-        };
+        let machine = Machine::start(self.policy(), seed, self.store.clone(), now);
         self.machine = Some(machine);
         let start = Input::Hold(self.host.view());
         self.input(start)?;
@@ -267,6 +298,9 @@ impl Run {
     }
 
     fn signal(&mut self) -> Result<(), Broken> {
+        if self.host.off {
+            return Ok(());
+        }
         // It has come, or an immediate one takes its place.
         self.host.schedule = None;
         if !self.host.pending {
@@ -315,7 +349,15 @@ impl Run {
 
     fn act(&mut self, action: Action) {
         match action {
+            Action::WatchNode => {
+                self.watching = true;
+                self.node_only = true;
+                self.watch += 1;
+                self.cluster.changed = true;
+                self.publish();
+            }
             Action::Watch => {
+                self.node_only = false;
                 // A new drain does not wait for what the one before has asked.
                 self.watcher.in_flight.clear();
                 self.watching = true;
@@ -330,6 +372,7 @@ impl Run {
             Action::ReadNode(_)
             | Action::Cordon { .. }
             | Action::Uncordon { .. }
+            | Action::Unmark { .. }
             | Action::Evict { .. }
             | Action::Confirm(_)
             | Action::CancelEvacuation { .. }

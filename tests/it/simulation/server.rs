@@ -65,7 +65,12 @@ impl Cluster {
             resource_version: self.node_version.to_string(),
             unschedulable: self.unschedulable,
             cordon: self.note.clone(),
-            ready: true,
+            ready: self.front.ready,
+            boot_id: self.front.boot_id.clone(),
+            reported: Some(self.front.reported),
+            heartbeat: Some(self.front.heartbeat),
+            schedulable: self.front.schedulable,
+            kvm: self.front.kvm,
             machine_id: if self.plan.another_machine {
                 "f00".into()
             } else {
@@ -90,6 +95,13 @@ impl Cluster {
     pub(super) fn uncordon(&mut self, version: &str) -> Result<NodeView, Fault> {
         self.writable(version)?;
         self.unschedulable = false;
+        self.note = CordonMark::Absent;
+        self.touch_node();
+        Ok(self.node_view())
+    }
+
+    pub(super) fn unmark(&mut self, version: &str) -> Result<NodeView, Fault> {
+        self.writable(version)?;
         self.note = CordonMark::Absent;
         self.touch_node();
         Ok(self.node_view())

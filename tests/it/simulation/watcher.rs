@@ -6,7 +6,7 @@ use vmdrain_agent::drain::action::Outcome;
 use vmdrain_agent::drain::answer::{Answer, judge};
 use vmdrain_agent::drain::policy::Consent;
 use vmdrain_agent::drain::world::{
-    Fresh, MigrationView, NodeView, Picture, PodKind, PodView, VmiView,
+    CordonMark, CordonNote, Fresh, MigrationView, NodeView, Picture, PodKind, PodView, VmiView,
 };
 
 /// Wake-ups of one minute without end: more than this is a busy loop.
@@ -17,6 +17,12 @@ pub(super) struct Watcher {
     /// The last thing heard of the Node is that it is cordoned.
     pub(super) cordon_known: bool,
     node_version: u64,
+    /// The newest Node that this process was shown.
+    pub(super) seen_node: Option<NodeView>,
+    /// It was shown the node uncordoned under our marker: what it is cordoned with later is not ours.
+    pub(super) seen_uncordoned: bool,
+    /// Uncordons that the server has carried out, by the drain of the marker that went with them.
+    uncordons: BTreeMap<String, u32>,
     pub(super) pods: Option<Vec<PodView>>,
     fresh_pods: Option<Vec<PodView>>,
     pub(super) vmis: Option<Vec<VmiView>>,
@@ -33,6 +39,8 @@ pub(super) struct Watcher {
     /// The agent knows that its hold is released.
     pub(super) released: bool,
     pub(super) crashes: u32,
+    /// Somebody has given the node back by hand.
+    pub(super) by_hand: bool,
     pub(super) foreign_cordon: bool,
     pub(super) foreign_uncordons: u32,
     pub(super) vanishes: u32,
@@ -69,6 +77,9 @@ impl Watcher {
         if version >= self.node_version {
             self.node_version = version;
             self.cordon_known = node.unschedulable;
+            self.seen_uncordoned |=
+                !node.unschedulable && matches!(node.cordon, CordonMark::Note(_));
+            self.seen_node = Some(node.clone());
         }
     }
 
@@ -105,8 +116,23 @@ impl Watcher {
             .find(|p| p.kind == PodKind::Launcher && !p.is_empty_of_guest())
     }
 
+    /// The server has uncordoned the node and taken this marker away.
+    pub(super) fn uncordoned(&mut self, note: &CordonNote) -> Result<(), String> {
+        let count = self.uncordons.entry(note.drain.clone()).or_default();
+        *count += 1;
+        if *count > 1 {
+            return Err(format!(
+                "the cordon of drain {} was undone twice",
+                note.drain
+            ));
+        }
+        Ok(())
+    }
+
     pub(super) fn crashed(&mut self) {
         self.crashes += 1;
+        self.seen_node = None;
+        self.seen_uncordoned = false;
         self.cordon_known = false;
         self.node_version = 0;
         self.in_flight.clear();

@@ -77,13 +77,20 @@ impl Run {
             Action::Uncordon {
                 resource_version, ..
             } => {
-                let ours = matches!(cluster.note, CordonMark::Note(_));
+                let note = cluster.note.clone();
                 let result = cluster.uncordon(resource_version);
-                if result.is_ok() && !ours {
-                    return Err("a cordon that is not ours was undone".into());
+                match (&note, result.is_ok()) {
+                    (_, false) => {}
+                    (CordonMark::Note(note), true) => self.watcher.uncordoned(note)?,
+                    (CordonMark::Absent | CordonMark::Damaged(_), true) => {
+                        return Err("a cordon that is not ours was undone".into());
+                    }
                 }
                 Outcome::Node(result)
             }
+            Action::Unmark {
+                resource_version, ..
+            } => Outcome::Node(cluster.unmark(resource_version)),
             Action::Evict { pod, dry_run, .. } => {
                 let (reply, effect) = cluster.evict(pod, *dry_run);
                 self.check_effect(effect, *dry_run)?;
@@ -107,7 +114,7 @@ impl Run {
             }
             Action::Release(_) => {
                 self.host.held = false;
-                if self.host.pending {
+                if self.host.pending && !self.host.off {
                     let since = self.host.since;
                     self.at(self.now + 200, Event::HostOff(since));
                 }
@@ -125,6 +132,7 @@ impl Run {
                 Outcome::Logind(LogindAnswer::Accepted)
             }
             Action::Watch
+            | Action::WatchNode
             | Action::Unwatch
             | Action::Persist(_)
             | Action::ForgetRecord
@@ -168,8 +176,14 @@ impl Run {
             // This one never comes; the next relist tells all the same.
             self.at(self.now + 20_000, Event::Tick(Tick::Healed));
         } else {
-            let picture = Box::new(self.cluster.picture());
-            self.at(self.now + after, Event::Picture(watch, picture));
+            let picture = Box::new(self.picture());
+            let mut at = self.now + after;
+            if !(self.storm() && after > 20) {
+                // One watch keeps its order; only the late ones of a storm are overtaken.
+                at = at.max(self.last_picture);
+                self.last_picture = at;
+            }
+            self.at(at, Event::Picture(watch, picture));
             if self.storm() && after > 20 {
                 // Pictures overtake each other; a late one is followed by a right one.
                 self.at(self.plan.storm_until + 1, Event::Tick(Tick::Healed));
@@ -187,11 +201,13 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::TakeHold(id)
         | Action::Cordon { id, .. }
         | Action::Uncordon { id, .. }
+        | Action::Unmark { id, .. }
         | Action::Evict { id, .. }
         | Action::CancelEvacuation { id, .. }
         | Action::DeleteMigration { id, .. }
         | Action::AskLogind { id, .. } => Some(*id),
         Action::Watch
+        | Action::WatchNode
         | Action::Unwatch
         | Action::Persist(_)
         | Action::ForgetRecord
@@ -206,9 +222,10 @@ fn failure(action: &Action, text: &str) -> Outcome {
         text: text.into(),
     };
     match action {
-        Action::ReadNode(_) | Action::Cordon { .. } | Action::Uncordon { .. } => {
-            Outcome::Node(Err(fault))
-        }
+        Action::ReadNode(_)
+        | Action::Cordon { .. }
+        | Action::Uncordon { .. }
+        | Action::Unmark { .. } => Outcome::Node(Err(fault)),
         Action::Confirm(_) => Outcome::Fresh(Err(fault)),
         Action::Release(_) | Action::TakeHold(_) => Outcome::Hold(Err(text.into())),
         Action::AskLogind { .. } => Outcome::Logind(LogindAnswer::Failed(text.into())),
@@ -216,6 +233,7 @@ fn failure(action: &Action, text: &str) -> Outcome {
         | Action::CancelEvacuation { .. }
         | Action::DeleteMigration { .. }
         | Action::Watch
+        | Action::WatchNode
         | Action::Unwatch
         | Action::Persist(_)
         | Action::ForgetRecord

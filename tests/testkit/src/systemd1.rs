@@ -27,6 +27,12 @@ pub struct System {
     pub job_timeout: Duration,
     /// `TimeoutStopSec=` of the hold's unit.
     pub stop_timeout: Duration,
+    /// Version of systemd.
+    pub version: u32,
+    /// How often user space was restarted in this boot (told from 256 on).
+    pub soft_reboots: u32,
+    /// When it began, in microseconds of `CLOCK_MONOTONIC`.
+    pub userspace: u64,
 }
 
 impl System {
@@ -37,6 +43,9 @@ impl System {
             jobs: Some(Vec::new()),
             job_timeout: Duration::from_secs(1800),
             stop_timeout: Duration::from_secs(90),
+            version: 257,
+            soft_reboots: 0,
+            userspace: 1,
         }
     }
 
@@ -144,6 +153,22 @@ impl Manager {
         let path = (name == HOLD.0).then(|| OwnedObjectPath::try_from(HOLD.1));
         path.and_then(Result::ok)
             .ok_or_else(|| NoSuchUnit(name.to_owned()))
+    }
+
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn soft_reboots_count(&self) -> zbus::fdo::Result<u32> {
+        let system = now(&self.0);
+        if system.version >= 256 {
+            return Ok(system.soft_reboots);
+        }
+        let text =
+            "Unknown interface org.freedesktop.systemd1.Manager or property SoftRebootsCount.";
+        Err(zbus::fdo::Error::UnknownProperty(text.into()))
+    }
+
+    #[zbus(property(emits_changed_signal = "const"))]
+    fn userspace_timestamp_monotonic(&self) -> u64 {
+        now(&self.0).userspace
     }
 
     #[zbus(property(emits_changed_signal = "false"))]

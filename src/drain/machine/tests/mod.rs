@@ -5,6 +5,7 @@ mod ending;
 mod holding;
 mod owning;
 mod pace;
+mod restoring;
 mod resuming;
 mod scheduled;
 mod stopping;
@@ -44,6 +45,8 @@ struct Sent {
 /// The teller.
 struct Story {
     machine: Machine,
+    /// Of this process and those that follow.
+    policy: Policy,
     now: u64,
     full: bool,
     version: (u32, u32),
@@ -63,6 +66,8 @@ struct Story {
     held: bool,
     releases: u32,
     asked_logind: u32,
+    uncordons: u32,
+    unmarks: u32,
     watching: bool,
     cancel_answer: Reply,
     confirm_malformed: Vec<crate::drain::world::Malformed>,
@@ -98,7 +103,8 @@ fn object(name: &str, uid: &str) -> ObjectRef {
 impl Story {
     fn with(policy: Policy, full: bool) -> Self {
         Self {
-            machine: Machine::new(policy, 7),
+            machine: Machine::new(policy.clone(), 7),
+            policy,
             now: 1000,
             full,
             version: (1, 7),
@@ -121,6 +127,8 @@ impl Story {
             held: true,
             releases: 0,
             asked_logind: 0,
+            uncordons: 0,
+            unmarks: 0,
             watching: false,
             cancel_answer: reply(200, ""),
             confirm_malformed: Vec::new(),
@@ -296,7 +304,7 @@ impl Story {
 
     fn act(&mut self, action: Action) -> Option<(EffectId, Outcome)> {
         match action {
-            Action::Watch => self.watching = true,
+            Action::Watch | Action::WatchNode => self.watching = true,
             Action::Unwatch => self.watching = false,
             Action::Persist(record) => self.record = Some(*record),
             Action::ForgetRecord => self.record = None,
@@ -311,10 +319,16 @@ impl Story {
                 return Some((id, outcome));
             }
             Action::Uncordon { id, .. } => {
+                self.uncordons += 1;
                 let outcome = self.node_answer(|node| {
                     node.unschedulable = false;
                     node.cordon = CordonMark::Absent;
                 });
+                return Some((id, outcome));
+            }
+            Action::Unmark { id, .. } => {
+                self.unmarks += 1;
+                let outcome = self.node_answer(|node| node.cordon = CordonMark::Absent);
                 return Some((id, outcome));
             }
             Action::Evict { id, pod, dry_run } => {
@@ -505,10 +519,7 @@ impl Story {
     /// The process dies; a new one goes on from the record. Answers on the wire are lost.
     fn crash(&mut self) -> &mut Self {
         let record = self.record.clone();
-        self.machine = match record {
-            Some(record) => Machine::resume(policy(), 11, record, Mono(self.now)),
-            None => Machine::new(policy(), 11),
-        };
+        self.machine = Machine::start(self.policy.clone(), 11, record, Mono(self.now));
         self.waiting.clear();
         self.watching = false;
         let hold = self.hold();

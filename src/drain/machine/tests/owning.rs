@@ -9,7 +9,7 @@ fn note(drain: &str) -> CordonMark {
         drain: drain.into(),
         boot: "boot".into(),
         reason: "test".into(),
-        keep: false,
+        ..CordonNote::default()
     })
 }
 

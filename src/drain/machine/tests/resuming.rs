@@ -181,8 +181,13 @@ fn a_record_of_another_boot_or_format_is_not_followed() {
         } else {
             record.format += 1;
         }
-        let machine = Machine::resume(policy(), 1, record, Mono(0));
-        assert_eq!(machine.phase(), Phase::Idle);
+        let machine = Machine::start(policy(), 1, Some(record), Mono(0));
+        let looks = if change == 0 {
+            Phase::Restoring
+        } else {
+            Phase::Idle
+        };
+        assert_eq!((machine.phase(), machine.drain_id()), (looks, None));
     }
 }
 

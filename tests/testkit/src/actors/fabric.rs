@@ -16,6 +16,8 @@ pub struct Host {
     pub on: bool,
     /// virt-handler runs.
     pub handler: bool,
+    /// It does not start before, whatever else happens.
+    pub handler_not_before: Duration,
     /// Counts the losses of its proxies: a migration that spans one is broken.
     pub losses: u64,
     /// Counts the boots.

@@ -42,6 +42,11 @@ impl Clock for ModelClock {
         Mono::default() + (self.world.elapsed() + UPTIME).saturating_sub(self.zero())
     }
 
+    fn booted_at(&self) -> i64 {
+        let uptime = i64::try_from(self.now().0).unwrap_or(i64::MAX);
+        self.world.now().as_millisecond().saturating_sub(uptime)
+    }
+
     async fn sleep_until(&self, when: Mono) {
         self.world.sleep(when.left(self.now())).await;
     }

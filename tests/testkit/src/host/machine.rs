@@ -4,6 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use vmdrain_agent::agent::ports::Clock as _;
+use vmdrain_agent::drain::boot::Userspace;
+use vmdrain_agent::drain::time::Mono;
 use vmdrain_agent::drain::trigger::Then;
 
 use super::ModelClock;
@@ -65,6 +68,8 @@ pub struct ModelHost {
     pub(super) clock: SimClock,
     pub(super) boot_clock: ModelClock,
     changed: Arc<watch::Sender<u64>>,
+    /// When its user space began, on its boot clock.
+    up_since: Arc<Mutex<Mono>>,
 }
 
 impl ModelHost {
@@ -76,6 +81,7 @@ impl ModelHost {
             state: Arc::new(Mutex::new(state)),
             clock,
             changed: Arc::new(watch::channel(0).0),
+            up_since: Arc::default(),
         }
     }
 
@@ -130,6 +136,22 @@ impl ModelHost {
     /// `/proc/sys/kernel/random/boot_id`.
     pub fn boot_id(&self) -> String {
         format!("00000000-0000-4000-8000-{:012}", self.lock().boot)
+    }
+
+    /// What systemd says about its user space.
+    pub fn userspace(&self) -> Userspace {
+        let state = self.lock();
+        let count = state.soft_reboots;
+        Userspace {
+            soft_reboots: (state.options.systemd >= 256).then_some(count),
+            // systemd needs a moment after the kernel; zero is its word for "never".
+            started: Some(self.up_since().0 * 1000 + 1),
+        }
+    }
+
+    /// When that user space began, on its boot clock.
+    pub fn up_since(&self) -> Mono {
+        *self.up_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What `systemctl status` shows of the agent.
@@ -264,13 +286,16 @@ impl ModelHost {
     /// Does something to the state now and tells whoever waits.
     pub(super) fn with<T>(&self, change: impl FnOnce(&mut State, Duration) -> T) -> T {
         let now = self.clock.elapsed();
-        let boots = |state: &State| (state.boot, state.up);
         let mut state = self.lock();
-        let before = boots(&state);
+        let (boot, up) = (state.boot, state.up);
         let result = change(&mut state, now);
         state.tell_schedule(now);
-        if boots(&state) != before && state.up {
+        if state.boot != boot {
             self.boot_clock.booted();
+        }
+        if state.up && !up {
+            let mut since = self.up_since.lock().unwrap_or_else(PoisonError::into_inner);
+            *since = self.boot_clock.now();
         }
         drop(state);
         self.changed.send_modify(|count| *count += 1);

@@ -29,6 +29,8 @@ pub(super) struct State {
     pub(super) logind: Logind,
     pub(super) up: bool,
     pub(super) boot: u32,
+    /// How often user space was restarted in this boot.
+    pub(super) soft_reboots: u64,
     /// When the host comes up, and whether with the same boot id.
     pub(super) boots: Option<(Duration, bool)>,
     /// A request that waits for logind to be back.
@@ -53,6 +55,7 @@ impl State {
             options,
             up: true,
             boot: 1,
+            soft_reboots: 0,
             boots: None,
             waiting: None,
             ours: None,
@@ -79,6 +82,7 @@ impl State {
             self.boots = None;
             self.up = true;
             self.boot += u32::from(!same_boot);
+            self.soft_reboots = if same_boot { self.soft_reboots + 1 } else { 0 };
             self.remember(now, Change::Up { same_boot });
         }
         if self.up {

@@ -13,25 +13,41 @@ use crate::kubevirt::names::kind;
 use crate::kubevirt::virt_api::{subresources, writes};
 
 impl World {
-    /// The virt-handler of a node dies, until this simulated time (or for good).
+    /// The virt-handler of a node dies, until this simulated time (or for good). A boot in between does not bring it back.
     pub fn virt_handler_down(&self, node: &str, until: Option<Duration>) {
-        self.fabric.change(node, |host| host.handler = false);
-        let Some(until) = until else { return };
+        let until = until.unwrap_or(Duration::MAX);
+        self.fabric.change(node, |host| {
+            host.handler = false;
+            host.handler_not_before = until;
+        });
+        self.virt_handler_starts(node, until);
+    }
+
+    /// The virt-handler of a node starts again.
+    pub fn virt_handler_up(&self, node: &str) {
+        self.fabric.change(node, |host| {
+            host.handler = host.on;
+            host.handler_not_before = Duration::ZERO;
+        });
+    }
+
+    /// It starts at that time, unless its node is off then or it was taken down for longer meanwhile.
+    fn virt_handler_starts(&self, node: &str, at: Duration) {
+        if at == Duration::MAX {
+            return;
+        }
         let (fabric, clock, node) = (
             self.fabric.clone(),
             self.store.clock().clone(),
             node.to_owned(),
         );
         let back = tokio::spawn(async move {
-            clock.sleep_until(until).await;
-            fabric.change(&node, |host| host.handler = host.on);
+            clock.sleep_until(at).await;
+            fabric.change(&node, |host| {
+                host.handler |= host.on && host.handler_not_before <= at;
+            });
         });
         self.keep(back.abort_handle());
-    }
-
-    /// The virt-handler of a node starts again.
-    pub fn virt_handler_up(&self, node: &str) {
-        self.fabric.change(node, |host| host.handler = host.on);
     }
 
     /// Power off: whatever guest is still there dies with it.
@@ -49,8 +65,9 @@ impl World {
             host.on = true;
             boot_id.clone_into(&mut host.boot_id);
         });
-        let until = self.store.clock().elapsed() + self.pace.boot.0;
-        self.virt_handler_down(node, Some(until));
+        let starts = self.store.clock().elapsed() + self.pace.boot.0;
+        let at = starts.max(self.fabric.host(node).handler_not_before);
+        self.virt_handler_starts(node, at);
     }
 
     /// The kubelet reports this boot, without anything having been restarted: for a host whose boot id is known only once it runs.

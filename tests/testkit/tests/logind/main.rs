@@ -15,4 +15,5 @@ mod hold;
 mod schedule;
 mod signals;
 mod stage;
+mod userspace;
 mod vanish;

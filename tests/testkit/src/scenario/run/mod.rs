@@ -103,7 +103,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Plays a story with the shipped binary: HTTPS, a private bus, a stand-in logind. Whatever it starts ends with it.
 pub async fn on_binary(scenario: &Scenario, options: &Options, shipped: &Shipped) -> Verdict {
     let story = async {
-        match binary_story(scenario, options, shipped).await {
+        match Box::pin(binary_story(scenario, options, shipped)).await {
             Ok(verdict) => verdict,
             Err(error) => unplayed(scenario, format!("{error:#}")),
         }

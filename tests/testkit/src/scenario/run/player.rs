@@ -310,10 +310,13 @@ impl<'a, S: Stage> Player<'a, S> {
             .as_ref()
             .filter(|_| glance.running && glance.up);
         status.is_some_and(|status| {
-            status
+            let drains = status
                 .drain
                 .as_ref()
-                .is_some_and(|drain| drain.exit.is_none())
+                .is_some_and(|drain| drain.exit.is_none());
+            // One that is late may wait for ever: a story that wants to see more of it names a moment.
+            let restores = status.restore.as_ref().is_some_and(|restore| !restore.late);
+            drains || restores
         })
     }
 

@@ -8,6 +8,9 @@ use crate::host::Moment;
 use crate::scenario::event::agent::AgentDo;
 use crate::scenario::event::host::HostDo;
 
+/// Where the agent keeps its record, in the words of a story.
+pub const STATE_FILE: &str = "/var/lib/vmdrain-agent/state.json";
+
 /// Why an event was not played.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotPlayed {

@@ -67,6 +67,11 @@ impl History {
         )
     }
 
+    /// Whether it went down for a soft-reboot.
+    pub(super) fn was_soft(&self) -> bool {
+        matches!(self.last_power(), Some(Change::Down(Then::SoftReboot)))
+    }
+
     fn last_power(&self) -> Option<&Change> {
         let power = |moment: &&Moment| matches!(moment.change, Change::Down(_) | Change::Up { .. });
         self.moments
@@ -77,12 +82,12 @@ impl History {
     }
 
     /// The host has booted, with a logind that has seen nothing yet.
-    pub(super) fn up(&mut self) {
+    pub(super) fn up(&mut self, same_boot: bool) {
         self.seen = 0;
         self.ends_from = None;
         self.moments.push(Moment {
             at: self.clock.elapsed(),
-            change: Change::Up { same_boot: false },
+            change: Change::Up { same_boot },
         });
     }
 

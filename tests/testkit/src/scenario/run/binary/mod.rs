@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use vmdrain_agent::config::Settings;
 use vmdrain_agent::drain::status::Status;
+use vmdrain_agent::host::clock as boot_clock;
 
 use super::scene::{Journal, Results};
 use crate::api::front::{Options as HttpsOptions, Serving, serve_https};
@@ -64,7 +65,7 @@ pub(super) struct BinaryStage {
     folder: TempDir,
     bus: Bus,
     logind: Logind,
-    /// Its time limits are the story's.
+    /// PID 1. Its time limits are the story's.
     pid1: Systemd,
     /// The stop job, and what comes after it.
     stopping: Option<(tokio::process::Child, Kind)>,
@@ -77,6 +78,9 @@ pub(super) struct BinaryStage {
     foreign: Vec<(Foreign, Option<Duration>)>,
     up: bool,
     boots: u32,
+    soft_reboots: u32,
+    /// When its user space began, on the real monotonic clock in microseconds.
+    userspace: u64,
     boots_at: Option<Duration>,
     starts: Option<Duration>,
     logind_back: Option<Duration>,
@@ -111,7 +115,14 @@ impl BinaryStage {
             speed: setup.speed,
         };
         let logind = Logind::start_in(&address, options, &folder.path().join(LOGIND)).await?;
-        let pid1 = Systemd::start(&address, System::running()).await?;
+        let pid1 = Systemd::start(
+            &address,
+            System {
+                version: scenario.host.systemd,
+                ..System::running()
+            },
+        )
+        .await?;
         let config = configure(&setup, scenario, &serving, folder.path())?;
         let global = vec![
             "--bus".to_owned(),
@@ -157,6 +168,8 @@ impl BinaryStage {
             foreign: Vec::new(),
             up: true,
             boots: 0,
+            soft_reboots: 0,
+            userspace: 1,
             boots_at: None,
             starts: None,
             logind_back: None,
@@ -183,6 +196,7 @@ impl BinaryStage {
         self.wanted = true;
         self.history.catch_up(&self.logind.events());
         self.history.agent_starts();
+        self.service.boot_id = self.this_boot();
         if self.up
             && let Err(error) = self.service.start()
         {
@@ -251,16 +265,42 @@ impl BinaryStage {
         };
         let folder = self.folder.path().join(LOGIND);
         let started = Logind::start_in(&self.bus.address(), options, &folder).await;
-        self.pid1.set(System::running());
         self.boots_at = None;
+        let soft = self.history.was_soft();
         match started {
             Ok(logind) => {
                 self.logind = logind;
                 self.up = true;
-                self.boots += 1;
-                self.history.up();
+                (self.boots, self.soft_reboots) = if soft {
+                    (self.boots, self.soft_reboots + 1)
+                } else {
+                    (self.boots + 1, 0)
+                };
+                self.userspace = boot_clock::monotonic().0 * 1000;
+                self.history.up(soft);
             }
             Err(error) => self.panics.push(format!("logind: {error:#}")),
+        }
+        self.pid1.set(self.system(System::running()));
+    }
+
+    /// What PID 1 shows in this start of the host.
+    fn system(&self, system: System) -> System {
+        System {
+            version: self.history.version,
+            soft_reboots: self.soft_reboots,
+            userspace: self.userspace,
+            ..system
+        }
+    }
+
+    /// Boot id of this start of the host: the machine's own, until it has booted in the story.
+    fn this_boot(&self) -> String {
+        let real = vmdrain_agent::host::Identity::read().boot_id;
+        if self.boots == 0 {
+            real
+        } else {
+            format!("{real}-{}", self.boots)
         }
     }
 }

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use vmdrain_agent::drain::status::Status;
 
 use super::super::scene::{Glance, Journal, Results};
-use super::super::stage::{NotPlayed, Stage};
+use super::super::stage::{NotPlayed, STATE_FILE, Stage};
 use super::{BinaryStage, LOOK, READY, RESTART};
 use crate::host::Moment;
 use crate::logind::Kind;
@@ -127,7 +127,13 @@ impl Stage for BinaryStage {
             AgentDo::Release(_) => return Err(NotPlayed::NotYet("`release`")),
             AgentDo::Plan(_) => return Err(NotPlayed::NotYet("`plan`")),
             AgentDo::Doctor(_) => return Err(NotPlayed::NotYet("`doctor`")),
-            AgentDo::File(_) => return Err(NotPlayed::NotYet("files of the agent")),
+            AgentDo::File(file) if file.path == STATE_FILE => {
+                let state = self.folder.path().join("state");
+                let written = std::fs::create_dir_all(&state)
+                    .and_then(|()| std::fs::write(state.join("state.json"), &file.content));
+                written.map_err(|error| NotPlayed::Cannot(error.to_string()))?;
+            }
+            AgentDo::File(_) => return Err(NotPlayed::NotYet("other files than the state file")),
             AgentDo::Trigger(_) | AgentDo::Cancel(_) | AgentDo::Restore(_) => {
                 self.caller.give(what)?;
             }
@@ -203,13 +209,7 @@ impl Stage for BinaryStage {
     }
 
     fn boot_id(&self) -> String {
-        // The agent reads the boot id of the machine on which it really runs.
-        let real = vmdrain_agent::host::Identity::read().boot_id;
-        if self.boots == 0 {
-            real
-        } else {
-            format!("{real}-{}", self.boots)
-        }
+        self.this_boot()
     }
 
     fn lateness(&self) -> Duration {

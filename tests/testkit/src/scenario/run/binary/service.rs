@@ -30,6 +30,8 @@ pub(super) struct Service {
     journal: Journal,
     clock: SimClock,
     child: Option<Child>,
+    /// What the unit passes as `%b`.
+    pub(super) boot_id: String,
 }
 
 impl Service {
@@ -49,6 +51,7 @@ impl Service {
             journal,
             clock,
             child: None,
+            boot_id: String::new(),
         })
     }
 
@@ -71,6 +74,7 @@ impl Service {
         command
             .args(&self.arguments)
             .env("NOTIFY_SOCKET", self.notify.path())
+            .env("VMDRAIN_BOOT_ID", &self.boot_id)
             .env_remove("JOURNAL_STREAM")
             .env("NO_COLOR", "1")
             .stdout(Stdio::null())

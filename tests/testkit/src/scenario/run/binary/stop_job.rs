@@ -23,10 +23,10 @@ impl BinaryStage {
             Kind::Kexec => "kexec.target",
             Kind::SoftReboot => "soft-reboot.target",
         };
-        self.pid1.set(System {
+        self.pid1.set(self.system(System {
             job_timeout: self.real(JOB_TIMEOUT),
             ..System::stopping(target)
-        });
+        }));
         self.logind.stop().await;
         self.history.stopping(&self.logind.events());
         // In a system that ends no service is started again.

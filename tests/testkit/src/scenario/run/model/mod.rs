@@ -17,7 +17,7 @@ use vmdrain_agent::drain::policy::Policy;
 use vmdrain_agent::drain::status::Status;
 
 use super::scene::{Glance, Journal, Results};
-use super::stage::{NotPlayed, Stage};
+use super::stage::{NotPlayed, STATE_FILE, Stage};
 use crate::clock::SimClock;
 use crate::host::logind::Mode;
 use crate::host::{MemoryStore, ModelHost, Moment};
@@ -96,6 +96,8 @@ impl ModelStage {
             machine_id: self.role.machine_id.clone(),
             system_uuid: self.role.system_uuid.clone(),
             boot_id: self.host.boot_id(),
+            userspace: self.host.userspace(),
+            up_since: self.host.up_since(),
             ..self.role.settings.policy(&self.role.node)
         }
     }
@@ -260,7 +262,8 @@ impl Stage for ModelStage {
             AgentDo::Release(_) => return Err(NotPlayed::NotYet("`release`")),
             AgentDo::Plan(_) => return Err(NotPlayed::NotYet("`plan`")),
             AgentDo::Doctor(_) => return Err(NotPlayed::NotYet("`doctor`")),
-            AgentDo::File(_) => return Err(NotPlayed::NotYet("files of the agent")),
+            AgentDo::File(file) if file.path == STATE_FILE => self.store.put(&file.content),
+            AgentDo::File(_) => return Err(NotPlayed::NotYet("other files than the state file")),
             AgentDo::Trigger(_) | AgentDo::Cancel(_) | AgentDo::Restore(_) => {
                 let handle = self.agent.as_ref().map(|agent| agent.handle.clone());
                 commands::give(what, handle, self.results.clone())?;
