@@ -142,9 +142,8 @@ fn idle(context: &Context) -> anyhow::Result<String> {
             !asked.iter().any(|entry| entry.at > settled),
             "an idle agent asks the cluster: {asked:?}"
         );
-        let mib = kib as f64 / 1024.0;
         Ok(format!(
-            "{mib:.1} MiB resident, {wakeups} wakeups in a minute, no request"
+            "{kib} KiB resident, {wakeups} wakeups in a minute, no request"
         ))
     })
 }
