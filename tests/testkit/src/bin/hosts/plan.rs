@@ -22,7 +22,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Two VMs that need about `seconds` to move one after the other, and logind waits 40 s.
+    /// Two VMs that need about `seconds` to move, both at a time, and logind waits 40 s.
     pub(crate) fn moving(seconds: f64) -> Self {
         // Besides the copying, a migration of the played cluster takes about 2.6 s.
         let copying = Duration::from_secs_f64((seconds - 2.6).max(0.1)).as_millis();

@@ -26,6 +26,20 @@ pub(super) const CASES: &[Case] = &[
         run: killed,
     },
     Case {
+        number: "7",
+        name: "a_stuck_agent_is_restarted",
+        on: ALL,
+        limit: 90,
+        run: stuck,
+    },
+    Case {
+        number: "7",
+        name: "a_crash_loop_lets_go_and_the_stop_job_drains",
+        on: ALL,
+        limit: 90,
+        run: crash_loop,
+    },
+    Case {
         number: "8",
         name: "a_stopped_agent_lets_go",
         on: ALL,
@@ -120,6 +134,68 @@ fn killed(context: &Context) -> anyhow::Result<String> {
         never_absent(scene)?;
         let down = scene.wait_down(Duration::from_secs(40))?;
         in_order(scene, typed, &down)
+    })
+}
+
+/// An agent that hangs in the middle of a drain: systemd's watchdog kills it, the lock stays, the next one goes on.
+fn stuck(context: &Context) -> anyhow::Result<String> {
+    let plan = Plan::moving(8.0).file(
+        "/etc/systemd/system/vmdrain-agent.service.d/case.conf",
+        "[Service]\nWatchdogSec=3s\n",
+    );
+    play(context, &plan, |scene| {
+        let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
+        scene.wait_evicting()?;
+        let old = scene.agent_pid()?;
+        let stopped = scene.types_well(&["sh", "-c", &format!("kill -STOP {old}")])?;
+        another(scene, &old)?;
+        let back = between(stopped.typed, scene.now());
+        inherited(scene)?;
+        never_absent(scene)?;
+        let down = scene.wait_down(Duration::from_secs(40))?;
+        Ok(format!(
+            "back after {}; {}",
+            seconds(back),
+            in_order(scene, typed, &down)?
+        ))
+    })
+}
+
+/// An agent that can never be started again in the middle of a drain: after the start limit systemd gives the lock up, so that no
+/// host hangs, and the stop job finishes the drain.
+fn crash_loop(context: &Context) -> anyhow::Result<String> {
+    const BROKEN: &str = "[Unit]\nStartLimitBurst=3\n[Service]\nExecStart=\nExecStart=/bin/false\n";
+    play(context, &Plan::moving(11.0), |scene| {
+        scene.wait_unit("vmdrain-hold.service", "active")?;
+        let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
+        scene.wait_evicting()?;
+        scene.host.write(
+            "/etc/systemd/system/vmdrain-agent.service.d/case.conf",
+            BROKEN,
+        )?;
+        scene.types_well(&["systemctl", "daemon-reload"])?;
+        let killed = scene.types_well(&["systemctl", "kill", "--signal=KILL", "vmdrain-agent"])?;
+        let gone = scene.wait("the lock is given up", Duration::from_secs(15), || {
+            Ok(!scene.host.seen().is_locked())
+        })?;
+        ensure!(
+            scene.cluster.sight().guests > 0,
+            "the VMs had left already: this shows nothing"
+        );
+        let down = scene.wait_down(Duration::from_secs(50))?;
+        let tail = scene.went_empty(&down, super::delay::TAIL)?;
+        let sight = scene.cluster.sight();
+        ensure!(
+            sight.uncordons() == 0,
+            "the node was given back in between: {:?}",
+            sight.cordons
+        );
+        scene.nothing_twice()?;
+        Ok(format!(
+            "lock given up {} after the crash; {tail}, down {}",
+            seconds(between(killed.typed, gone)),
+            seconds(between(typed, down.at))
+        ))
     })
 }
 

@@ -1,10 +1,13 @@
 //! The units themselves: reloads, and how little they may do.
 
+use std::fs;
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 
 use crate::plan::Plan;
-use crate::scene::{SOON, play};
-use crate::suite::{ALL, Case, Context};
+use crate::scene::{SOON, Scene, play};
+use crate::suite::{ALL, Case, Context, Debian};
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -13,6 +16,13 @@ pub(super) const CASES: &[Case] = &[
         on: ALL,
         limit: 60,
         run: reload,
+    },
+    Case {
+        number: "27",
+        name: "an_idle_agent_costs_next_to_nothing",
+        on: &[Debian::Thirteen],
+        limit: 120,
+        run: idle,
     },
     Case {
         number: "27",
@@ -104,4 +114,53 @@ fn confined(context: &Context) -> anyhow::Result<String> {
         }
         Ok(found.join(", "))
     })
+}
+
+/// Memory and wakeups of an agent that waits for a shutdown, over a minute.
+fn idle(context: &Context) -> anyhow::Result<String> {
+    const MINUTE: Duration = Duration::from_secs(60);
+    // The figures to reach are 10 MiB and a few wakeups; what fails here is a leak or a poll, also in an unoptimised build.
+    const MEMORY: u64 = 24 * 1024;
+    const WAKEUPS: u64 = 60;
+    play(context, &Plan::moving(3.0).limit(""), |scene| {
+        let settled = scene.now() + Duration::from_secs(5);
+        scene.patience.until(settled)?;
+        let pid = scene.agent_pid()?;
+        let (before, _) = costs(scene, &pid)?;
+        let end = scene.now() + MINUTE;
+        scene.patience.until(end)?;
+        let (after, kib) = costs(scene, &pid)?;
+        let wakeups = after.saturating_sub(before);
+        ensure!(scene.agent_pid()? == pid, "the agent was restarted");
+        ensure!(kib <= MEMORY, "the idle agent has {kib} KiB");
+        ensure!(
+            wakeups <= WAKEUPS,
+            "the idle agent woke up {wakeups} times in a minute"
+        );
+        let asked = scene.cluster.asked();
+        ensure!(
+            !asked.iter().any(|entry| entry.at > settled),
+            "an idle agent asks the cluster: {asked:?}"
+        );
+        Ok(format!(
+            "{kib} KiB resident, {wakeups} wakeups in a minute, no request"
+        ))
+    })
+}
+
+/// How often the threads of a process have waited for something, and its resident memory in KiB.
+fn costs(scene: &Scene, pid: &str) -> anyhow::Result<(u64, u64)> {
+    let number = |text: &str, key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        let word = line.and_then(|rest| rest.split_whitespace().next());
+        word.and_then(|word| word.parse::<u64>().ok())
+            .unwrap_or_default()
+    };
+    let mut switches = 0;
+    for thread in fs::read_dir(scene.host.live(&format!("/proc/{pid}/task")))? {
+        let status = fs::read_to_string(thread?.path().join("status"))?;
+        switches += number(&status, "voluntary_ctxt_switches:");
+    }
+    let status = fs::read_to_string(scene.host.live(&format!("/proc/{pid}/status")))?;
+    Ok((switches, number(&status, "VmRSS:")))
 }
