@@ -14,12 +14,17 @@ use crate::host::{
 use crate::telemetry::catalog::message_id;
 use crate::telemetry::logging;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
 /// How long to wait before the credentials are looked for again.
 const CREDENTIALS_AGAIN: Duration = Duration::from_secs(10);
+
+/// How long a lock of the process before is kept although there are no credentials. Files are replaced within
+/// moments; after that nobody could drain under this lock, and a shutdown would wait for nothing until logind's limit.
+const KEPT_FOR_NOBODY: Duration = Duration::from_secs(60);
 
 /// How long READY=1 waits for the hold; systemd gives a start 90 s.
 const WITHOUT_HOLD: Duration = Duration::from_secs(30);
@@ -55,13 +60,14 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
     let mut signals = Signals::install().map_err(RunError::Host)?;
     let settings = setup.live.current().settings.clone();
     let alone = alone_if_possible(&settings)?;
-    let Some(Connected { cluster, node_name }) = connect_patiently(&settings, &mut signals).await?
-    else {
+    let mut kept = notify::inherited_hold();
+    let connected = connect_patiently(&settings, &mut signals, &mut kept).await?;
+    let Some(Connected { cluster, node_name }) = connected else {
         return Ok(());
     };
     let identity = Identity::ask(setup.bus.as_deref(), &settings.timing.host).await;
     let logind = logind(&settings, setup.bus.clone());
-    if let Some(fd) = notify::inherited_hold()
+    if let Some(fd) = kept
         && let Err(why) = logind.adopt(fd)
     {
         tracing::warn!("{why}");
@@ -180,9 +186,11 @@ fn parts<H: Host>(
 async fn connect_patiently(
     settings: &Settings,
     signals: &mut Signals,
+    kept: &mut Option<OwnedFd>,
 ) -> Result<Option<Connected<BootClock>>, RunError> {
     let options = cluster_options(settings);
     let mut told = String::new();
+    let begun = host::clock::now();
     loop {
         match cluster::connect(options.clone(), BootClock).await {
             Ok(connected) => return Ok(Some(connected)),
@@ -202,9 +210,16 @@ async fn connect_patiently(
                 }
             }
         }
+        if host::clock::now().since(begun) >= KEPT_FOR_NOBODY && kept.take().is_some() {
+            notify::forget_hold();
+            tracing::error!(
+                vmdrain_reason = "HoldGivenUp",
+                "without credentials nobody can drain this host: the lock of the agent before is given up, a shutdown does not wait any more"
+            );
+        }
         // Waiting is no hanging: whoever watches over us has to hear that.
         notify::watchdog();
-        let watched = notify::watchdog_interval().map_or(CREDENTIALS_AGAIN, |most| most / 2);
+        let watched = notify::watchdog_interval().unwrap_or(CREDENTIALS_AGAIN);
         tokio::select! {
             () = tokio::time::sleep(CREDENTIALS_AGAIN.min(watched)) => {}
             signal = signals.next() => {
@@ -245,7 +260,7 @@ async fn watchdog(handle: Handle) {
     };
     while handle.status_now().await.is_some() {
         notify::watchdog();
-        tokio::time::sleep(interval / 2).await;
+        tokio::time::sleep(interval).await;
     }
 }
 
