@@ -8,7 +8,7 @@ use super::delay::in_order;
 use super::seconds;
 use crate::plan::Plan;
 use crate::scene::{SOON, Scene, play};
-use crate::suite::{ALL, Case, Context, OLDER};
+use crate::suite::{ALL, Case, Context, Debian};
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         number: "26",
         name: "its_own_user_without_polkit",
-        on: OLDER,
+        on: &[Debian::Thirteen],
         limit: 90,
         run: own_user_without_polkit,
     },
