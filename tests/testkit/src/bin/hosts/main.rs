@@ -69,6 +69,9 @@ struct Arguments {
     /// How often each case is played.
     #[arg(long, default_value_t = 1)]
     repeat: usize,
+    /// Cases that do not hold are played once more, alone, and said loudly.
+    #[arg(long)]
+    again: bool,
     /// Also the cases that take very long (scenario 30: 45 minutes).
     #[arg(long)]
     long: bool,
@@ -156,7 +159,12 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
     ensure!(!tasks.is_empty(), "no case runs on these hosts");
     let wanted = tasks.len();
     let tell = |outcome: &suite::Outcome| say(&format!("{}\n", report::line(outcome)));
-    let outcomes = suite::run(&run, tasks, arguments.jobs, &tell);
+    let mut outcomes = suite::run(&run, tasks.clone(), arguments.jobs, &tell);
+    if arguments.again {
+        for later in suite::again(&run, &tasks, &mut outcomes, &tell) {
+            complain(&format!("!!! held only when it was played again: {later}"));
+        }
+    }
     say(&format!("\n{}\n", report::table(&outcomes)));
     say(&format!("\n{}\n\n", report::statistics(&outcomes)));
     let failed = outcomes
