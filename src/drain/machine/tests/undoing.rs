@@ -202,7 +202,7 @@ fn a_cancel_gives_back_what_an_earlier_drain_left_cordoned() {
         story.trigger();
         assert_eq!(story.phase(), Phase::Drained);
         assert!(story.node.unschedulable);
-        story.vm("late");
+        story.hold_confirms = true;
         story.node_fault = before.then_some(FaultClass::Transient);
         story.trigger();
         story.node_fault = None;
