@@ -1,7 +1,7 @@
 //! The hold between drains: what is wrong with it, and who else acts on a shutdown. Told once, not every minute.
 
 use super::Machine;
-use crate::drain::action::{Action, HoldView, Holder, Level, Notice};
+use crate::drain::action::{HoldView, Holder, Level};
 use crate::drain::time::Mono;
 
 /// What has been told of the hold.
@@ -74,17 +74,6 @@ impl Machine {
             self.loud(Level::Warn, "HoldTrouble", trouble.clone());
         }
         self.hold_told.trouble = trouble;
-    }
-
-    /// To the journal and as an Event on the Node.
-    fn loud(&mut self, level: Level, reason: &'static str, text: String) {
-        self.actions.push_back(Action::Tell(Notice {
-            level,
-            reason,
-            text,
-            vm: None,
-            event: true,
-        }));
     }
 }
 

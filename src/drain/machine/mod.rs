@@ -226,27 +226,31 @@ impl Machine {
         }
     }
 
+    /// To the journal.
     fn tell(&mut self, level: Level, reason: &'static str, text: String) {
+        self.notice(level, reason, text, false);
+    }
+
+    /// To the journal and as an Event on the Node.
+    fn loud(&mut self, level: Level, reason: &'static str, text: String) {
+        self.notice(level, reason, text, true);
+    }
+
+    fn notice(&mut self, level: Level, reason: &'static str, text: String, event: bool) {
         self.actions.push_back(Action::Tell(Notice {
             level,
             reason,
             text,
             vm: None,
-            event: false,
+            event,
         }));
     }
 
-    /// Tells the same thing only once per drain.
+    /// As [`Machine::loud`], but the same thing only once per drain.
     fn tell_once(&mut self, key: &str, level: Level, reason: &'static str, text: String) {
         if self.told.get(key) != Some(&text) {
             self.told.insert(key.to_owned(), text.clone());
-            self.actions.push_back(Action::Tell(Notice {
-                level,
-                reason,
-                text,
-                vm: None,
-                event: true,
-            }));
+            self.loud(level, reason, text);
         }
     }
 
