@@ -48,6 +48,10 @@ impl Thin for Migration {
     type View = MigrationView;
     const RESOURCE: &'static str = "virtualmachineinstancemigrations";
 
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+
     fn view(self) -> Result<MigrationView, String> {
         let migration = self.metadata.reference()?;
         let vmi = self

@@ -98,6 +98,10 @@ impl Thin for Node {
     type View = NodeSeen;
     const RESOURCE: &'static str = "nodes";
 
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+
     fn view(self) -> Result<NodeSeen, String> {
         let at = self.metadata.reference()?;
         let mut troubles = Vec::new();

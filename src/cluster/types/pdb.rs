@@ -83,6 +83,10 @@ impl Thin for Pdb {
     type View = Budget;
     const RESOURCE: &'static str = "poddisruptionbudgets";
 
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+
     fn view(self) -> Result<Budget, String> {
         let pdb: ObjectRef = self.metadata.reference()?;
         let rule = match (&self.spec.min_available, &self.spec.max_unavailable) {

@@ -81,6 +81,10 @@ impl Thin for Pod {
     type View = PodView;
     const RESOURCE: &'static str = "pods";
 
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+
     fn view(self) -> Result<PodView, String> {
         let pod = self.metadata.reference()?;
         let meta = &self.metadata;

@@ -99,6 +99,10 @@ impl Thin for Vmi {
     type View = VmiView;
     const RESOURCE: &'static str = "virtualmachineinstances";
 
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+
     fn view(self) -> Result<VmiView, String> {
         let vmi = self.metadata.reference()?;
         let migratable = self
