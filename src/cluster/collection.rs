@@ -3,12 +3,12 @@
 use super::client::Connection;
 use super::fault;
 use super::timing::Timing;
-use super::types::guard::Read;
 use super::types::{Guarded, Thin};
 use crate::drain::action::{Fault, FaultClass};
 use crate::drain::time::Mono;
 use kube::api::{ListParams, WatchParams};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A kind of object, narrowed down to what concerns this node.
 #[derive(Clone, Debug)]
@@ -216,15 +216,19 @@ struct PageMeta {
 
 /// One page: straight into the thin type, or object by object when one of them is not as it should be.
 fn read_page<T: Thin>(body: &[u8]) -> Result<Page<Guarded<T::View>>, serde_json::Error> {
-    if let Ok(page) = serde_json::from_slice::<Page<T>>(body) {
+    // As text, as watches are: one reader for both keeps the program small.
+    if T::MANY
+        && let Ok(text) = std::str::from_utf8(body)
+        && let Ok(page) = serde_json::from_str::<Page<T>>(text)
+    {
         let (whole, items) = page.take();
         let items: Option<_> = items.into_iter().map(Guarded::typed).collect();
         if let Some(items) = items {
             return Ok(whole.with(items));
         }
     }
-    let (whole, items) = serde_json::from_slice::<Page<Read<T>>>(body)?.take();
-    Ok(whole.with(items.into_iter().map(|read| read.0).collect()))
+    let (whole, items) = serde_json::from_slice::<Page<Value>>(body)?.take();
+    Ok(whole.with(items.iter().map(Guarded::of::<T>).collect()))
 }
 
 /// Lists everything, page by page, with a quorum read. The list is that of one moment: when the

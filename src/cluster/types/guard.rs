@@ -1,7 +1,7 @@
 //! One malformed object must not blind us: it is set aside with the path of the bad field, the rest is read.
 //!
-//! Reading twice: straight from the text into the thin type, as nearly always, costs a tenth of what it costs to
-//! know the path of every field; that way is gone only when something could not be read.
+//! What there is much of is read straight from the text into its thin type. That does not tell which field was bad:
+//! when something could not be read, it is read once more, field by field.
 
 use super::meta::Meta;
 use crate::drain::world::{Malformed, ObjectRef};
@@ -16,6 +16,8 @@ pub(crate) trait Thin: DeserializeOwned {
     type View: Clone + PartialEq + Send + Sync + 'static;
     /// Plural resource name.
     const RESOURCE: &'static str;
+    /// There are so many, or they change so often, that the quick way of reading is worth its part of the program.
+    const MANY: bool;
     /// Its `metadata`.
     fn meta(&self) -> &Meta;
     /// The view; an error names the path of the field that makes it impossible.
@@ -33,16 +35,6 @@ pub(crate) struct Guarded<V> {
     pub(crate) labels: BTreeMap<String, String>,
     /// The view, or the reason with the path of the field.
     pub(crate) view: Result<V, String>,
-}
-
-/// Carrier of the thin type for serde; the view is what counts.
-#[derive(Clone, Debug)]
-pub(crate) struct Read<T: Thin>(pub(crate) Guarded<T::View>);
-
-impl<'de, T: Thin> Deserialize<'de> for Read<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Value::deserialize(from).map(|value| Self(Guarded::of::<T>(&value)))
-    }
 }
 
 impl<V> Guarded<V> {

@@ -72,6 +72,7 @@ pub(crate) struct KubeVirtSeen {
 impl Thin for KubeVirt {
     type View = KubeVirtSeen;
     const RESOURCE: &'static str = "kubevirts";
+    const MANY: bool = false;
 
     fn meta(&self) -> &Meta {
         &self.metadata

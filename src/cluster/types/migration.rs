@@ -47,6 +47,7 @@ struct Status {
 impl Thin for Migration {
     type View = MigrationView;
     const RESOURCE: &'static str = "virtualmachineinstancemigrations";
+    const MANY: bool = true;
 
     fn meta(&self) -> &Meta {
         &self.metadata

@@ -82,6 +82,7 @@ impl Budget {
 impl Thin for Pdb {
     type View = Budget;
     const RESOURCE: &'static str = "poddisruptionbudgets";
+    const MANY: bool = false;
 
     fn meta(&self) -> &Meta {
         &self.metadata

@@ -80,6 +80,7 @@ struct State {
 impl Thin for Pod {
     type View = PodView;
     const RESOURCE: &'static str = "pods";
+    const MANY: bool = true;
 
     fn meta(&self) -> &Meta {
         &self.metadata

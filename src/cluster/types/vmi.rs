@@ -98,6 +98,7 @@ impl MigrationRecord {
 impl Thin for Vmi {
     type View = VmiView;
     const RESOURCE: &'static str = "virtualmachineinstances";
+    const MANY: bool = true;
 
     fn meta(&self) -> &Meta {
         &self.metadata

@@ -1,9 +1,10 @@
 //! One line of a watch: what has happened, to which object?
 
-use crate::cluster::types::guard::Read;
 use crate::cluster::types::{Guarded, Thin};
-use kube::api::WatchEvent;
 use kube::core::Status;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
 use std::io;
 
 /// What a line tells.
@@ -30,30 +31,70 @@ impl<V> Event<V> {
 
     /// Reads a line; `None` for one that was cut off, which the end of the stream follows.
     pub(super) fn read<T: Thin<View = V>>(line: &str) -> kube::Result<Option<Self>> {
-        if let Ok(event) = serde_json::from_str::<WatchEvent<T>>(line)
-            && let Some(event) = Self::of(event, Guarded::typed)
-        {
-            return Ok(Some(event));
-        }
-        match serde_json::from_str::<WatchEvent<Read<T>>>(line) {
-            Ok(event) => Ok(Self::of(event, |Read(object)| Some(object))),
-            Err(error) if error.is_eof() => Ok(None),
+        let kind = match serde_json::from_str::<Line<IgnoredAny>>(line) {
+            Ok(envelope) => envelope.kind,
+            Err(error) if error.is_eof() => return Ok(None),
             // Some errors come without the envelope of an event.
-            Err(error) => match serde_json::from_str::<Status>(line) {
-                Ok(status) => Err(kube::Error::Api(Box::new(status))),
-                Err(_) => Err(kube::Error::SerdeError(error)),
-            },
+            Err(error) => {
+                return Err(match serde_json::from_str::<Status>(line) {
+                    Ok(status) => kube::Error::Api(Box::new(status)),
+                    Err(_) => kube::Error::SerdeError(error),
+                });
+            }
+        };
+        match kind {
+            Kind::Added | Kind::Modified => object::<T>(line).map(Self::Changed),
+            Kind::Deleted => object::<T>(line).map(Self::Deleted),
+            Kind::Bookmark => within::<Bookmark>(line)
+                .map(|bookmark| Self::Bookmark(bookmark.metadata.resource_version)),
+            Kind::Error => within::<Box<Status>>(line).map(Self::Error),
         }
+        .map(Some)
+        .map_err(kube::Error::SerdeError)
     }
+}
 
-    fn of<O>(event: WatchEvent<O>, object: impl Fn(O) -> Option<Guarded<V>>) -> Option<Self> {
-        Some(match event {
-            WatchEvent::Added(it) | WatchEvent::Modified(it) => Self::Changed(object(it)?),
-            WatchEvent::Deleted(it) => Self::Deleted(object(it)?),
-            WatchEvent::Bookmark(bookmark) => Self::Bookmark(bookmark.metadata.resource_version),
-            WatchEvent::Error(status) => Self::Error(status),
-        })
+/// The envelope. Not kube's own type: that one copies the whole object before it looks at it.
+#[derive(Deserialize)]
+struct Line<O> {
+    #[serde(rename = "type")]
+    kind: Kind,
+    object: O,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum Kind {
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    Error,
+}
+
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: BookmarkMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BookmarkMeta {
+    resource_version: String,
+}
+
+fn within<O: DeserializeOwned>(line: &str) -> serde_json::Result<O> {
+    serde_json::from_str::<Line<O>>(line).map(|line| line.object)
+}
+
+/// The object: straight into its thin type, or field by field when something in it is not as it should be.
+fn object<T: Thin>(line: &str) -> serde_json::Result<Guarded<T::View>> {
+    if T::MANY
+        && let Some(object) = within::<T>(line).ok().and_then(Guarded::typed)
+    {
+        return Ok(object);
     }
+    within::<Value>(line).map(|value| Guarded::of::<T>(&value))
 }
 
 /// The stream was cut off in the middle, as proxies and long watches do; it is opened again from where it was.
