@@ -104,7 +104,7 @@ pub struct Machine {
     wake: Option<(Mono, &'static str)>,
     persisted: Option<Record>,
     told: BTreeMap<String, String>,
-    /// Giving the node back after a boot; never while there is a drain.
+    /// Giving the node back after a boot; never while a drain is under way.
     restore: Option<Restore>,
     seed: u64,
     ids: u64,
