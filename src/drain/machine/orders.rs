@@ -339,7 +339,10 @@ impl Machine {
         if self.phase != Phase::Cancelling {
             self.start_cancel("cancelled by an operator");
         }
-        self.answer(token, Ok(format!("drain {id} is being cancelled")));
+        let text = format!(
+            "drain {id} is being cancelled; `vmdrain-agent status` shows what could not be undone"
+        );
+        self.answer(token, Ok(text));
     }
 
     pub(super) fn order_restore(&mut self, token: Token) {
