@@ -60,10 +60,7 @@ impl Machine {
     fn drained(&mut self, now: Mono) {
         self.phase = Phase::Drained;
         self.warn_of_lingering(now);
-        let by_others = |t: &&Track| {
-            let shut_down = t.ended.is_some_and(|(phase, _)| phase == VmPhase::ShutDown);
-            shut_down && !t.stopped_by.is_empty()
-        };
+        let by_others = |t: &&Track| t.ended.is_some() && t.by_others;
         let stopped = self.tracks.values().filter(by_others).count();
         let Some(drain) = &mut self.drain else { return };
         drain.trouble.clear();
