@@ -26,10 +26,21 @@ impl Machine {
         if self.hold.limit.is_some() {
             self.holders_seen();
         }
+        let stopper = self.guest_stopper_now();
+        if let Some(drain) = self.drain.as_mut().filter(|_| !stopper.is_empty()) {
+            drain.guest_stopper = stopper;
+        }
     }
 
-    /// The holder that stops guests at a shutdown; empty when none is known.
+    /// Who stops guests at a shutdown, now or earlier in this drain; empty when none is known.
     pub(super) fn stops_guests(&self) -> String {
+        let earlier = || self.drain.as_ref().map(|d| d.guest_stopper.clone());
+        let now = Some(self.guest_stopper_now()).filter(|who| !who.is_empty());
+        now.or_else(earlier).unwrap_or_default()
+    }
+
+    /// The one that has a lock now.
+    pub(super) fn guest_stopper_now(&self) -> String {
         let stops = |holder: &&Holder| stops_guests(&holder.who);
         let found = self.hold.others.iter().find(stops);
         found.map(|holder| holder.who.clone()).unwrap_or_default()

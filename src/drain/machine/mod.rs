@@ -74,6 +74,8 @@ struct Drain {
     released: bool,
     /// What has to be undone, and how far that is.
     undo: Undo,
+    /// Who stops guests at a shutdown, as far as this drain has seen: such a one lets go as soon as it has done it.
+    guest_stopper: String,
     /// Outcome as a sentence.
     end: String,
     /// The last problem of the drain as a whole.

@@ -190,6 +190,7 @@ impl Machine {
             abort_migrations: false,
             released: false,
             undo: Undo::default(),
+            guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
         });
@@ -262,6 +263,7 @@ impl Machine {
             abort_migrations: record.abort_migrations,
             released: false,
             undo: Undo::default(),
+            guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
         });

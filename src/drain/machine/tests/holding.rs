@@ -183,6 +183,9 @@ fn a_guest_that_ends_by_itself_names_the_suspect() {
         ..story.hold()
     }));
     story.vm("a").signal(2700).show().accepted("a");
+    // Its work is done, it has let go.
+    let hold = story.hold();
+    story.input(Input::Hold(hold));
     // As the owner's controller does with a guest that has ended.
     story.pod("a").deleting = true;
     story.show();
