@@ -163,7 +163,7 @@ fn hold_words(status: &Status) -> (String, bool) {
 
 fn cordon_words(status: &Status) -> String {
     match (status.cordon.unschedulable, status.cordon.who.as_str()) {
-        (None, _) => "not known".into(),
+        (None, _) => "not looked at yet".into(),
         (Some(true), "") => "cordoned".into(),
         (Some(false), "") => "not cordoned".into(),
         (Some(_), who) => who.to_owned(),
