@@ -98,14 +98,14 @@ pub struct Surroundings {
     pub seed: u64,
 }
 
-/// Starts the kubelet and the virt-handler of one node, each with its own client.
+/// Starts the kubelet and the virt-handler of one node, each with its own client. `shared`: what physically is on it.
 pub fn spawn(
     node: &str,
+    shared: machine::Shared,
     kubelet: kube::Client,
     handler: kube::Client,
     around: &Surroundings,
 ) -> [AbortHandle; 2] {
-    let shared = machine::Shared::default();
     let kubelet = kubelet::Kubelet::new(node, kubelet, shared.clone(), around);
     let handler = handler::Handler::new(node, handler, shared, around);
     [

@@ -60,6 +60,9 @@ struct Arguments {
     /// The package for hosts with rpm.
     #[arg(long)]
     rpm: Option<PathBuf>,
+    /// What `make install` has laid out.
+    #[arg(long)]
+    tree: Option<PathBuf>,
     /// Only cases whose number is this or whose name contains it; can be repeated.
     #[arg(long)]
     only: Vec<String>,
@@ -121,11 +124,14 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
         }
         return Ok(true);
     }
-    if arguments.rpm.is_none() {
+    for (name, option, given) in [
+        (cases::RPM, "--rpm", arguments.rpm.is_some()),
+        (cases::BY_HAND, "--tree", arguments.tree.is_some()),
+    ] {
         let before = chosen.len();
-        chosen.retain(|case| case.name != cases::RPM);
+        chosen.retain(|case| given || case.name != name);
         if chosen.len() < before {
-            complain("left out, because no RPM was given (--rpm): the_rpm");
+            complain(&format!("left out, because {option} is missing: {name}"));
         }
     }
     ensure!(nix::unistd::geteuid().is_root(), "booting hosts needs root");
@@ -142,6 +148,7 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
         older: arguments.older.clone().unwrap_or_default(),
         newer: arguments.newer.clone().unwrap_or_default(),
         rpm: arguments.rpm.clone(),
+        tree: arguments.tree.clone(),
     };
     let run = Run {
         scratch,

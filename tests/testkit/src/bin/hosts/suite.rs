@@ -82,6 +82,8 @@ pub(crate) struct Packages {
     pub(crate) newer: PathBuf,
     /// The same for hosts with rpm.
     pub(crate) rpm: Option<PathBuf>,
+    /// What `make install` has laid out.
+    pub(crate) tree: Option<PathBuf>,
 }
 
 /// What is compared over many runs of a case.
@@ -163,6 +165,13 @@ impl Context {
     /// A host without it.
     pub(crate) fn bare_host(&self) -> anyhow::Result<Host> {
         self.host_from(vec![self.root.path.clone()])
+    }
+
+    /// A host with the files of `make install`.
+    pub(crate) fn host_by_hand(&self) -> anyhow::Result<Host> {
+        let tree = self.packages.tree.clone();
+        let tree = tree.context("what `make install` makes was not given (--tree)")?;
+        self.host_from(vec![tree, self.root.path.clone()])
     }
 
     fn host_from(&self, layers: Vec<PathBuf>) -> anyhow::Result<Host> {
