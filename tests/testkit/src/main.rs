@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use testkit::plane::{Version, command as plane};
 use testkit::scenario::Scenario;
 use testkit::scenario::run::many::{self, interrupted, play_all};
 use testkit::scenario::run::{Options, Shipped, Verdict};
@@ -26,8 +27,47 @@ enum Command {
     Bench(BenchArguments),
     /// Serves a simulated cluster over HTTPS on loopback, for kubectl and others, until Ctrl-C.
     Serve(ServeArguments),
+    /// Starts, ends or shows a real control plane on this machine: Kubernetes and KubeVirt as plain processes on loopback, with played
+    /// nodes. Needs Go for the first time; no root.
+    #[command(subcommand)]
+    ControlPlane(ControlPlaneCommand),
     /// Shows the agent at work: a host with eight VMs is powered off. Needs dbus-daemon, no root and no cluster.
     Demo(DemoArguments),
+}
+
+#[derive(Debug, Subcommand)]
+enum ControlPlaneCommand {
+    /// Starts one in the background and returns when it answers.
+    Up(UpArguments),
+    /// Ends one and removes its folder.
+    Down(WhereArguments),
+    /// Says what runs. Exit code 1 when something does not.
+    Status(WhereArguments),
+    /// The process in the background.
+    #[command(hide = true)]
+    Keep(UpArguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct WhereArguments {
+    /// Which KubeVirt: 1.5, 1.7 or 1.8.
+    #[arg(long, default_value = "1.7")]
+    kubevirt: Version,
+    /// Its folder; by default one for each version, in the folder for temporary files.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct UpArguments {
+    #[command(flatten)]
+    place: WhereArguments,
+    /// The played nodes.
+    #[arg(long, value_delimiter = ',', default_value = "n1,n2,n3")]
+    nodes: Vec<String>,
+    /// The API server answers on this address of the machine, too.
+    #[arg(long)]
+    address: Vec<std::net::IpAddr>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -136,6 +176,7 @@ fn main() -> ExitCode {
         Command::Scenario(arguments) => scenarios(&arguments),
         Command::Bench(arguments) => bench(&arguments),
         Command::Serve(arguments) => ended(serve(arguments)),
+        Command::ControlPlane(command) => ended(control_plane(command)),
         Command::Demo(arguments) => ended(demo(&arguments)),
     }
 }
@@ -215,6 +256,30 @@ fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
         complain(&format!("{error:#}"));
         ExitCode::from(2)
     })
+}
+
+fn control_plane(command: ControlPlaneCommand) -> anyhow::Result<ExitCode> {
+    let dir = |place: WhereArguments| {
+        let usual = || plane::usual_dir(place.kubevirt);
+        place.dir.clone().unwrap_or_else(usual)
+    };
+    let up = |arguments: UpArguments| plane::Up {
+        version: arguments.place.kubevirt,
+        nodes: arguments.nodes,
+        addresses: arguments.address,
+        dir: dir(arguments.place),
+    };
+    match command {
+        ControlPlaneCommand::Up(arguments) => plane::up(&up(arguments))?,
+        ControlPlaneCommand::Down(place) => plane::down(&dir(place))?,
+        ControlPlaneCommand::Status(place) => {
+            if !plane::status(&dir(place))? {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        ControlPlaneCommand::Keep(arguments) => runtime()?.block_on(plane::keep(&up(arguments)))?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn serve(arguments: ServeArguments) -> anyhow::Result<ExitCode> {
