@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use testkit::plane::{Version, command as plane};
 use testkit::scenario::Scenario;
 use testkit::scenario::run::many::{self, interrupted, play_all};
+use testkit::scenario::run::real::Planes;
 use testkit::scenario::run::{Options, Shipped, Verdict};
 
 /// A simulated Kubernetes cluster with KubeVirt, for vmdrain-agent.
@@ -134,9 +135,15 @@ struct ScenarioArguments {
     /// The binary to play with; by default the one beside this program.
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// How many seconds of a story pass in a real one (front `binary`).
-    #[arg(long, default_value_t = 20.0)]
-    speed: f64,
+    /// How many seconds of a story pass in a real one: 20 for the binary, 4 for the control plane, whose controllers keep real time.
+    #[arg(long)]
+    speed: Option<f64>,
+    /// Which KubeVirt the control plane has: 1.5, 1.7 or 1.8.
+    #[arg(long, default_value = "1.7")]
+    kubevirt: Version,
+    /// Where control planes keep their files (logs, kubeconfigs), which then stay there.
+    #[arg(long)]
+    dir: Option<PathBuf>,
     /// How many stories are played at a time.
     #[arg(short, long, default_value_t = 1)]
     jobs: usize,
@@ -158,7 +165,7 @@ enum Front {
     Model,
     /// The shipped binary over HTTPS and a private bus with a stand-in logind.
     Binary,
-    /// A real control plane.
+    /// The shipped binary with a real API server, real controllers, virt-api and virt-controller; only nodes are played.
     ControlPlane,
 }
 
@@ -170,6 +177,10 @@ enum Format {
     /// One JSON document.
     Json,
 }
+
+/// How many seconds of a story pass in a real one: with nothing but simulated parts, and with real controllers.
+const FAST: f64 = 20.0;
+const REAL_SPEED: f64 = 4.0;
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
@@ -217,9 +228,16 @@ fn front(arguments: &ScenarioArguments) -> anyhow::Result<many::Front> {
         Front::Model => Ok(many::Front::Model),
         Front::Binary => Ok(many::Front::Binary(Shipped {
             binary: agent(arguments.binary.as_deref())?,
-            speed: arguments.speed,
+            speed: arguments.speed.unwrap_or(FAST),
         })),
-        Front::ControlPlane => anyhow::bail!("not yet: stories on a real control plane"),
+        Front::ControlPlane => Ok(many::Front::ControlPlane(Planes {
+            shipped: Shipped {
+                binary: agent(arguments.binary.as_deref())?,
+                speed: arguments.speed.unwrap_or(REAL_SPEED),
+            },
+            version: arguments.kubevirt,
+            keep: arguments.dir.clone(),
+        })),
     }
 }
 
@@ -316,7 +334,16 @@ fn summary(verdicts: &[Verdict], format: Format) -> ExitCode {
     let failed = verdicts.iter().filter(|verdict| !verdict.passed).count();
     match format {
         Format::Text if verdicts.len() > 1 => {
-            say(&format!("{} stories, {failed} failed\n", verdicts.len()));
+            let skipped = verdicts.iter().filter(|one| one.skipped.is_some()).count();
+            let rest = if skipped > 0 {
+                format!(", {skipped} not for this front")
+            } else {
+                String::new()
+            };
+            say(&format!(
+                "{} stories, {failed} failed{rest}\n",
+                verdicts.len()
+            ));
         }
         Format::Text => {}
         Format::Json => match serde_json::to_string_pretty(verdicts) {
