@@ -88,6 +88,14 @@ impl ControlPlane {
     /// not start or does not answer in time; the message names its log.
     pub async fn start(options: Options, tell: impl Fn(&str)) -> anyhow::Result<Self> {
         let binaries = Binaries::build(options.version)?;
+        // What an earlier one has left there speaks of other ports and authorities.
+        for folder in ["etcd", "kubeconfig", "log", "pki"] {
+            let old = options.dir.join(folder);
+            if old.exists() {
+                std::fs::remove_dir_all(&old)
+                    .with_context(|| format!("cannot remove {}", old.display()))?;
+            }
+        }
         let ports = Ports::free()?;
         let credentials = Credentials::make(&options, &ports)?;
         let nursery = Nursery::open(&options.dir)?;
