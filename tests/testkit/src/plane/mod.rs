@@ -22,6 +22,7 @@ mod pki;
 mod ports;
 mod record;
 mod requests;
+mod revive;
 mod servers;
 mod version;
 
