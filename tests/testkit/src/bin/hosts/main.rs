@@ -13,7 +13,9 @@
 //! | `sampler.rs` | what is seen of a host from outside, every few milliseconds |
 //! | `install.rs` | what an installed agent adds to a root tree |
 //! | `scratch.rs`, `cgroups.rs`, `patience.rs` | where everything lies, how it ends, how long it may take |
+//! | `nspawn.rs` | the command line that boots a host |
 //! | `report.rs` | lines and the table |
+//! | `whole/` | hosts with a real kubelet in a real control plane (`--kubeconfig` and what goes with it) |
 
 mod cases;
 mod cgroups;
@@ -21,6 +23,7 @@ mod cluster;
 mod disk;
 mod host;
 mod install;
+mod nspawn;
 mod patience;
 mod plan;
 mod report;
@@ -28,6 +31,7 @@ mod sampler;
 mod scene;
 mod scratch;
 mod suite;
+mod whole;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -41,13 +45,14 @@ use testkit::scenario::run::many;
 
 use scratch::Scratch;
 use suite::{Debian, Packages, Root, Run};
+use whole::plane::{Access, Plane};
 
 /// Real hosts for vmdrain-agent: boots Debian in systemd-nspawn and takes it down in every way. Needs root.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// A root tree, e.g. 13=/path; can be repeated.
+    /// A root tree, e.g. 13=/path, with what lies above it before it and a colon; can be repeated.
     #[arg(long = "root", value_name = "NAME=PATH", value_parser = root)]
-    roots: Vec<(Debian, PathBuf)>,
+    roots: Vec<(Debian, Vec<PathBuf>)>,
     /// The package under test.
     #[arg(long)]
     package: Option<PathBuf>,
@@ -78,16 +83,34 @@ struct Arguments {
     /// Where the whole journals are kept.
     #[arg(long)]
     logs: Option<PathBuf>,
+    /// The cases of whole hosts: with a kubelet, in this control plane (an administrator's kubeconfig).
+    #[arg(long, requires_all = ["ca_cert", "ca_key", "kubelet", "guest"])]
+    kubeconfig: Option<PathBuf>,
+    /// Certificate of the authority that signs the control plane's clients.
+    #[arg(long)]
+    ca_cert: Option<PathBuf>,
+    /// Its key.
+    #[arg(long)]
+    ca_key: Option<PathBuf>,
+    /// The program kubelet.
+    #[arg(long)]
+    kubelet: Option<PathBuf>,
+    /// The static program that runs in containers (tests/whole-host/guest.c).
+    #[arg(long)]
+    guest: Option<PathBuf>,
+    /// The cases of whole hosts, for --list.
+    #[arg(long)]
+    whole: bool,
     /// Prints the cases and ends.
     #[arg(long)]
     list: bool,
 }
 
-fn root(text: &str) -> Result<(Debian, PathBuf), String> {
-    let (name, path) = text.split_once('=').ok_or("NAME=PATH is meant")?;
+fn root(text: &str) -> Result<(Debian, Vec<PathBuf>), String> {
+    let (name, paths) = text.split_once('=').ok_or("NAME=PATH is meant")?;
     let debian = suite::ALL.iter().find(|debian| debian.name() == name);
     let debian = debian.ok_or_else(|| format!("no such host: {name}"))?;
-    Ok((*debian, path.into()))
+    Ok((*debian, paths.split(':').map(PathBuf::from).collect()))
 }
 
 fn main() -> ExitCode {
@@ -102,7 +125,8 @@ fn main() -> ExitCode {
 }
 
 fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
-    let mut chosen = cases::all();
+    let whole = arguments.whole || arguments.kubeconfig.is_some();
+    let mut chosen = if whole { cases::whole() } else { cases::all() };
     chosen.retain(|case| arguments.long || !cases::is_long(case));
     if !arguments.only.is_empty() {
         let meant =
@@ -121,7 +145,7 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
         }
         return Ok(true);
     }
-    if arguments.rpm.is_none() {
+    if arguments.rpm.is_none() && !whole {
         let before = chosen.len();
         chosen.retain(|case| case.name != cases::RPM);
         if chosen.len() < before {
@@ -147,6 +171,7 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
         scratch,
         packages,
         logs: arguments.logs.clone(),
+        plane: join(arguments)?,
     };
     let roots = installed(arguments, &run)?;
     let mut tasks = Vec::new();
@@ -182,17 +207,41 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
 /// The roots, each with what an installation adds.
 fn installed(arguments: &Arguments, run: &Run) -> anyhow::Result<Vec<Root>> {
     let mut roots = Vec::new();
-    for (debian, path) in &arguments.roots {
+    for (debian, layers) in &arguments.roots {
+        let tree = layers.last().context("a host without a tree")?;
         let mut root = Root {
             debian: *debian,
-            path: path.clone(),
-            systemd: install::systemd_of(path)?,
+            layers: layers.clone(),
+            systemd: install::systemd_of(tree)?,
             installed: None,
         };
         root.installed = Some(install::install(run, &root)?);
         roots.push(root);
     }
     Ok(roots)
+}
+
+/// The control plane of whole hosts, with everything in it that they share.
+fn join(arguments: &Arguments) -> anyhow::Result<Option<Arc<Plane>>> {
+    let given = (
+        arguments.kubeconfig.clone(),
+        arguments.ca_cert.clone(),
+        arguments.ca_key.clone(),
+        arguments.kubelet.clone(),
+        &arguments.guest,
+    );
+    let (Some(kubeconfig), Some(ca_cert), Some(ca_key), Some(kubelet), Some(guest)) = given else {
+        return Ok(None);
+    };
+    let access = Access {
+        kubeconfig,
+        ca_cert,
+        ca_key,
+        kubelet,
+    };
+    let plane = Plane::join(&access, whole::image::archive(guest)?)?;
+    plane.prepare()?;
+    Ok(Some(plane))
 }
 
 fn await_interrupt() {
