@@ -125,9 +125,9 @@ fn kubelet_config(kubelet: &Kubelet) -> serde_json::Value {
         "authorization": {"mode": "AlwaysAllow"},
         "rotateCertificates": true,
         // The disks of a container say nothing about a host's.
-        "localStorageCapacityIsolation": false, "imageGCHighThresholdPercent": 100,
+        "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%", "nodefs.inodesFree": "0%"},
-        "makeIPTablesUtilChains": false, "resolvConf": "/dev/null",
+        "makeIPTablesUtilChains": false, "resolvConf": "/dev/null", "clusterDNS": ["198.18.0.10"],
         "shutdownGracePeriod": seconds(grace), "shutdownGracePeriodCriticalPods": seconds(critical),
         "nodeStatusUpdateFrequency": "4s", "syncFrequency": "10s",
     })
