@@ -60,11 +60,11 @@ impl Machine {
     fn drained(&mut self, now: Mono) {
         self.phase = Phase::Drained;
         self.warn_of_lingering(now);
-        let by_others = |t: &&Track| {
+        let not_by_us = |t: &&Track| {
             let shut_down = t.ended.is_some_and(|(phase, _)| phase == VmPhase::ShutDown);
             shut_down && !t.stopped_by.is_empty()
         };
-        let stopped = self.tracks.values().filter(by_others).count();
+        let stopped = self.tracks.values().filter(not_by_us).count();
         let Some(drain) = &mut self.drain else { return };
         drain.trouble.clear();
         drain.exit = if drain.shutting_down || drain.then.is_none() {
@@ -72,15 +72,14 @@ impl Machine {
         } else {
             None
         };
-        drain.end = match stopped {
-            0 => "no VM is left on the node".into(),
-            n => {
-                format!("no VM is left on the node; {n} of them were stopped by others, not moved")
-            }
+        let by_others = match stopped {
+            0 => String::new(),
+            n => format!("; {n} of them were stopped by others, not moved"),
         };
+        drain.end = format!("no VM is left on the node{by_others}");
         let took = super::show::span(now.since(drain.started));
         let text = format!(
-            "node {} is empty of VMs after {took}",
+            "node {} is empty of VMs after {took}{by_others}",
             self.policy.node_name
         );
         self.tell_once("end", Level::Info, "Drained", text);

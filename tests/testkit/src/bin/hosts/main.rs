@@ -15,7 +15,7 @@
 //! | `scratch.rs`, `cgroups.rs`, `patience.rs` | where everything lies, how it ends, how long it may take |
 //! | `nspawn.rs` | the command line that boots a host |
 //! | `report.rs` | lines and the table |
-//! | `whole/` | hosts with a real kubelet in a real control plane (`--kubeconfig` and what goes with it) |
+//! | `whole/` | hosts with a real kubelet in a real control plane (`--whole`) |
 
 mod cases;
 mod cgroups;
@@ -41,11 +41,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use clap::Parser;
 use testkit::clock::SimClock;
+use testkit::plane::Version;
 use testkit::scenario::run::many;
 
 use scratch::Scratch;
 use suite::{Debian, Packages, Root, Run};
-use whole::plane::{Access, Plane};
+use whole::plane::Plane;
 
 /// Real hosts for vmdrain-agent: boots Debian in systemd-nspawn and takes it down in every way. Needs root.
 #[derive(Debug, Parser)]
@@ -83,24 +84,15 @@ struct Arguments {
     /// Where the whole journals are kept.
     #[arg(long)]
     logs: Option<PathBuf>,
-    /// The cases of whole hosts: with a kubelet, in this control plane (an administrator's kubeconfig).
-    #[arg(long, requires_all = ["ca_cert", "ca_key", "kubelet", "guest"])]
-    kubeconfig: Option<PathBuf>,
-    /// Certificate of the authority that signs the control plane's clients.
+    /// The cases of whole hosts instead: with a kubelet, in a control plane that is started for them.
     #[arg(long)]
-    ca_cert: Option<PathBuf>,
-    /// Its key.
-    #[arg(long)]
-    ca_key: Option<PathBuf>,
-    /// The program kubelet.
-    #[arg(long)]
-    kubelet: Option<PathBuf>,
+    whole: bool,
+    /// The KubeVirt of that control plane.
+    #[arg(long, value_name = "VERSION", default_value = "1.7")]
+    kubevirt: Version,
     /// The static program that runs in containers (tests/whole-host/guest.c).
     #[arg(long)]
     guest: Option<PathBuf>,
-    /// The cases of whole hosts, for --list.
-    #[arg(long)]
-    whole: bool,
     /// Prints the cases and ends.
     #[arg(long)]
     list: bool,
@@ -125,8 +117,7 @@ fn main() -> ExitCode {
 }
 
 fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
-    let whole = arguments.whole || arguments.kubeconfig.is_some();
-    let mut chosen = if whole { cases::whole() } else { cases::all() };
+    let mut chosen = if arguments.whole { cases::whole() } else { cases::all() };
     chosen.retain(|case| arguments.long || !cases::is_long(case));
     if !arguments.only.is_empty() {
         let meant =
@@ -145,7 +136,7 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
         }
         return Ok(true);
     }
-    if arguments.rpm.is_none() && !whole {
+    if arguments.rpm.is_none() && !arguments.whole {
         let before = chosen.len();
         chosen.retain(|case| case.name != cases::RPM);
         if chosen.len() < before {
@@ -168,10 +159,10 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
         rpm: arguments.rpm.clone(),
     };
     let run = Run {
-        scratch,
         packages,
         logs: arguments.logs.clone(),
-        plane: join(arguments)?,
+        plane: control_plane(arguments, &scratch)?,
+        scratch,
     };
     let roots = installed(arguments, &run)?;
     let mut tasks = Vec::new();
@@ -222,26 +213,19 @@ fn installed(arguments: &Arguments, run: &Run) -> anyhow::Result<Vec<Root>> {
 }
 
 /// The control plane of whole hosts, with everything in it that they share.
-fn join(arguments: &Arguments) -> anyhow::Result<Option<Arc<Plane>>> {
-    let given = (
-        arguments.kubeconfig.clone(),
-        arguments.ca_cert.clone(),
-        arguments.ca_key.clone(),
-        arguments.kubelet.clone(),
-        &arguments.guest,
-    );
-    let (Some(kubeconfig), Some(ca_cert), Some(ca_key), Some(kubelet), Some(guest)) = given else {
+fn control_plane(arguments: &Arguments, scratch: &Scratch) -> anyhow::Result<Option<Arc<Plane>>> {
+    if !arguments.whole {
         return Ok(None);
+    }
+    let guest = arguments.guest.as_ref().context("--guest is missing")?;
+    let image = whole::image::archive(guest)?;
+    let dir = scratch.dir.join("control-plane");
+    let clock = SimClock::new(1.0);
+    let tell = |step: &str| {
+        let at = clock.elapsed().as_secs_f64();
+        say(&format!("control plane {at:5.1} s  {step}\n"));
     };
-    let access = Access {
-        kubeconfig,
-        ca_cert,
-        ca_key,
-        kubelet,
-    };
-    let plane = Plane::join(&access, whole::image::archive(guest)?)?;
-    plane.prepare()?;
-    Ok(Some(plane))
+    Plane::start(arguments.kubevirt, &dir, image, tell).map(Some)
 }
 
 fn await_interrupt() {

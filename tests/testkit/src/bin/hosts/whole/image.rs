@@ -6,8 +6,9 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-/// What virt-controller is told to start launcher pods with, and what every other pod of the tests is made from.
-pub(crate) const IMAGE: &str = "localhost/vmdrain/launcher:1";
+/// What virt-controller starts launcher pods with (`virt-launcher`, as container runtimes write it out), and what every other pod of
+/// the tests is made from.
+pub(crate) const IMAGE: &str = "docker.io/library/virt-launcher:latest";
 /// What containerd starts first in every pod.
 pub(crate) const PAUSE: &str = "localhost/vmdrain/pause:1";
 /// The names under which the program is called.
@@ -58,7 +59,7 @@ pub(crate) fn archive(program: &Path) -> anyhow::Result<Vec<u8>> {
         let manifest = json!({
             "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer],
         });
-        let named = json!({"io.containerd.image.name": name, "org.opencontainers.image.ref.name": "1"});
+        let named = json!({"io.containerd.image.name": name, "org.opencontainers.image.ref.name": "latest"});
         let manifest = layout.json(MANIFEST, &manifest, named);
         layout.manifests.push(manifest);
     }

@@ -2,9 +2,7 @@
 //!
 //! | file | answers |
 //! |---|---|
-//! | `plane.rs` | where the control plane is, and how it is asked |
-//! | `pki.rs` | as whom a node speaks: certificates that its authority signs |
-//! | `peer.rs` | the played node to which VMs move, and the played virt-handler of a real one |
+//! | `plane.rs` | the control plane that hosts join, and the played node to which their VMs move |
 //! | `network.rs` | how a host reaches the control plane |
 //! | `image.rs` | what runs in the containers |
 //! | `node.rs` | what lies on the disk of a host with a kubelet |
@@ -18,8 +16,6 @@ pub(crate) mod image;
 pub(crate) mod network;
 pub(crate) mod node;
 mod objects;
-pub(crate) mod peer;
-mod pki;
 pub(crate) mod plane;
 pub(crate) mod stage;
 mod tree;

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::image::PAUSE;
 use super::network::Network;
-use super::plane::{Plane, kubeconfig};
+use super::plane::Plane;
 use crate::host::Host;
-use crate::nspawn::FIRST;
+use crate::nspawn;
 
 /// Where the program lies on the host.
 pub(crate) const KUBELET: &str = "/usr/local/bin/kubelet";
@@ -25,7 +25,9 @@ const KNOBS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxkeys", "1000000"),
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
-/// The certificate with which the kubelet begins, and the name under which it keeps the newest.
+/// The file of the certificate with which the kubelet begins.
+pub(crate) const FIRST: &str = "kubelet-client-first.pem";
+/// Where it keeps all of them; one name is a link to the newest.
 const PKI: &str = "/var/lib/kubelet/pki";
 
 /// What differs from case to case.
@@ -90,7 +92,7 @@ fn first(host: &Host) -> anyhow::Result<()> {
          ln -sf null /dev/kmsg\n\
          exec /lib/systemd/systemd \"$@\"\n"
     );
-    host.write_mode(FIRST, script.as_bytes(), 0o755)
+    host.write_mode(nspawn::FIRST, script.as_bytes(), 0o755)
 }
 
 /// As kubeadm leaves them: a kubeconfig that names the file of the newest certificate.
@@ -101,17 +103,28 @@ fn credentials(
     network: &Network,
     plane: &Plane,
 ) -> anyhow::Result<()> {
-    let pem = plane.authority.kubelet(name, kubelet.certificate)?;
-    let file = format!("{PKI}/kubelet-client-first.pem");
+    let pem = plane.certificate(name, kubelet.certificate)?;
+    let file = format!("{PKI}/{FIRST}");
     host.write_mode(&file, pem.as_bytes(), 0o600)?;
     let newest = format!("{PKI}/kubelet-client-current.pem");
     host.link(&newest, &file)?;
     let ca = "/etc/kubernetes/pki/ca.crt";
-    host.write(ca, plane.authority.pem())?;
+    host.write(ca, &plane.ca()?)?;
     let server = format!("https://{}:{}", network.gateway, plane.port);
-    let user = json!({"client-certificate": newest, "client-key": newest});
-    let config = kubeconfig(&server, ca, &user).to_string();
-    host.write_mode("/etc/kubernetes/kubelet.conf", config.as_bytes(), 0o600)
+    // JSON is YAML too. The server's certificate does not know the address at which a host reaches it.
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "c", "cluster": {
+            "server": server, "tls-server-name": "localhost", "certificate-authority": ca,
+        }}],
+        "users": [{"name": "u", "user": {"client-certificate": newest, "client-key": newest}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+    });
+    host.write_mode(
+        "/etc/kubernetes/kubelet.conf",
+        config.to_string().as_bytes(),
+        0o600,
+    )
 }
 
 fn kubelet_config(kubelet: &Kubelet) -> serde_json::Value {

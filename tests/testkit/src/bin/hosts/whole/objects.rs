@@ -30,22 +30,6 @@ pub(super) fn devices(usable: bool) -> Value {
     json!({"status": {"capacity": all, "allocatable": all}})
 }
 
-/// What a played kubelet tells of its node.
-pub(super) fn played_status(now: &str) -> Value {
-    let mut status = devices(true);
-    let room = json!({"cpu": "64", "memory": "256Gi", "pods": "500", "ephemeral-storage": "100Gi"});
-    for part in ["capacity", "allocatable"] {
-        for (key, value) in room.as_object().into_iter().flatten() {
-            status["status"][part][key] = value.clone();
-        }
-    }
-    status["status"]["conditions"] = json!([{
-        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status",
-        "lastHeartbeatTime": now, "lastTransitionTime": now,
-    }]);
-    status
-}
-
 /// One kind of VM of a case.
 #[derive(Clone, Debug)]
 pub(crate) struct Vm {

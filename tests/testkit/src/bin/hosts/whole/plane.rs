@@ -1,55 +1,43 @@
-//! The control plane that a host joins: where is it, and how is it asked?
+//! The control plane that hosts join, and the node to which their VMs move: shared by all cases of a run.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use serde_json::Value;
-use testkit::actors::fabric::Fabric;
-use testkit::actors::ledger::Ledger;
-use testkit::actors::{Pace, Surroundings};
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use testkit::actors::machine::Shared;
+use testkit::actors::{self, Pace, Surroundings};
 use testkit::clock::SimClock;
+use testkit::plane::{Caller, ControlPlane, Nodes, Options, Version, Who};
+use testkit::world::NodeSpec;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::pki::Authority;
+use super::objects;
 
+/// The node to which VMs move.
+pub(crate) const PEER: &str = "vmdrain-peer";
 /// A request takes at most this long.
 const REQUEST: Duration = Duration::from_secs(20);
+/// The tokens of the played parts are valid for so long.
+const TOKEN: Duration = Duration::from_secs(6 * 3600);
+/// Longer than any run; the kubelet does not think of renewing such a certificate.
+pub(crate) const LONG: Duration = Duration::from_secs(24 * 3600);
 
-/// What is known of a control plane that runs.
-#[derive(Clone, Debug)]
-pub(crate) struct Access {
-    /// Kubeconfig of `system:masters`.
-    pub(crate) kubeconfig: PathBuf,
-    /// Certificate of the authority that signs clients.
-    pub(crate) ca_cert: PathBuf,
-    /// Its key.
-    pub(crate) ca_key: PathBuf,
-    /// The program `kubelet`.
-    pub(crate) kubelet: PathBuf,
-}
-
-/// A control plane, and the played parts that work with it. Dropping it ends these parts.
+/// A control plane, and the played parts that work with it. Dropping it ends everything.
 pub(crate) struct Plane {
-    /// Signs for nodes.
-    pub(crate) authority: Authority,
-    /// The program `kubelet`.
-    pub(crate) kubelet: PathBuf,
     /// What runs in containers.
     pub(crate) image: Vec<u8>,
     /// The API server's port on 127.0.0.1.
     pub(crate) port: u16,
     /// What the played parts share.
     pub(crate) around: Surroundings,
-    /// The authority's certificate.
-    ca: PathBuf,
-    /// Credentials of the played parts.
-    files: tempfile::TempDir,
-    admin: kube::Client,
+    admin: Caller,
     tasks: Mutex<Vec<AbortHandle>>,
+    /// Ends before the servers do.
+    _nodes: Nodes,
+    control: ControlPlane,
     runtime: Driver,
 }
 
@@ -91,41 +79,79 @@ impl Drop for Driver {
 }
 
 impl Plane {
-    /// Joins a control plane that is ready.
-    pub(crate) fn join(access: &Access, image: Vec<u8>) -> anyhow::Result<Arc<Self>> {
+    /// Starts everything in a folder; `tell` hears how far it is.
+    pub(crate) fn start(
+        version: Version,
+        dir: &Path,
+        image: Vec<u8>,
+        tell: impl Fn(&str),
+    ) -> anyhow::Result<Arc<Self>> {
         let runtime = Driver::start()?;
-        let kubeconfig = Kubeconfig::read_from(&access.kubeconfig)
-            .with_context(|| format!("cannot read {}", access.kubeconfig.display()))?;
-        let admin = runtime.handle.block_on(client(kubeconfig))?;
-        let port = port_of(&access.kubeconfig)?;
-        let pace = Pace {
-            heartbeat: (Duration::from_secs(20), Duration::from_secs(30)),
-            boot: (Duration::from_secs(1), Duration::from_secs(1)),
-            ..Pace::default()
-        };
-        Ok(Arc::new(Self {
-            authority: Authority::load(&access.ca_cert, &access.ca_key)?,
-            kubelet: access.kubelet.clone(),
+        let options = Options::new(version, dir);
+        let control = runtime.handle.block_on(ControlPlane::start(options, tell))?;
+        let url: http::Uri = control.url().parse()?;
+        let clock = SimClock::from_wall(1.0);
+        let nodes = Nodes::new(clock.clone(), 1);
+        let peer = NodeSpec::new(PEER);
+        runtime.handle.block_on(nodes.add(&control, &peer))?;
+        let plane = Arc::new(Self {
             image,
-            port,
+            port: url.port_u16().context("an API server without a port")?,
             around: Surroundings {
-                clock: SimClock::from_wall(1.0),
-                fabric: Fabric::default(),
-                ledger: Ledger::default(),
-                pace,
+                clock,
+                fabric: nodes.fabric().clone(),
+                ledger: nodes.ledger().clone(),
+                pace: Pace::default(),
                 seed: 1,
             },
-            ca: access.ca_cert.clone(),
-            files: tempfile::tempdir()?,
-            admin,
+            admin: control.admin().clone(),
             tasks: Mutex::default(),
+            _nodes: nodes,
+            control,
             runtime,
-        }))
+        });
+        plane.prepare()?;
+        Ok(plane)
+    }
+
+    /// What all cases need: room for many migrations at a time, and the right of kubelets to renew their certificates.
+    fn prepare(&self) -> anyhow::Result<()> {
+        let room = json!({"spec": {"configuration": {"migrations": {
+            "parallelMigrationsPerCluster": 20, "parallelOutboundMigrationsPerNode": 5,
+        }}}});
+        let kubevirt = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts/kubevirt";
+        self.block(self.admin.done("PATCH", kubevirt, &room))?;
+        self.create(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "nodes-renew-their-certificates"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+            },
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}],
+        }))?;
+        Ok(())
     }
 
     /// A client that may do everything.
     pub(crate) fn admin(&self) -> kube::Client {
-        self.admin.clone()
+        self.admin.client()
+    }
+
+    /// The program `kubelet`.
+    pub(crate) fn kubelet(&self) -> PathBuf {
+        self.control.binaries().program("kubelet")
+    }
+
+    /// The authority's certificate.
+    pub(crate) fn ca(&self) -> anyhow::Result<String> {
+        let file = self.control.ca();
+        std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
+    }
+
+    /// Certificate and key of a node's kubelet in one PEM text, as the kubelet keeps them.
+    pub(crate) fn certificate(&self, node: &str, valid: Duration) -> anyhow::Result<String> {
+        self.control.certificate(&Who::Node(node.into()), valid)
     }
 
     /// Waits for something asynchronous.
@@ -139,35 +165,34 @@ impl Plane {
         task: impl Future<Output = ()> + Send + 'static,
     ) -> tokio::task::JoinHandle<()> {
         let task = self.runtime.handle.spawn(task);
-        self.owns([task.abort_handle()]);
+        self.own(task.abort_handle());
         task
     }
 
-    /// Ends these tasks with the plane.
-    pub(crate) fn owns(&self, tasks: impl IntoIterator<Item = AbortHandle>) {
-        self.tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(tasks);
+    fn own(&self, task: AbortHandle) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.push(task);
     }
 
-    /// A client that authenticates with this user entry of a kubeconfig.
-    pub(crate) fn client_of(&self, user: &Value) -> anyhow::Result<kube::Client> {
-        let server = format!("https://127.0.0.1:{}", self.port);
-        let config = kubeconfig(&server, &self.ca.display().to_string(), user);
-        self.block(client(serde_json::from_value(config)?))
+    /// Makes a node as KubeVirt knows it, and starts the played virt-handler of it. `shared` is what is on its host.
+    pub(crate) fn make_node(&self, name: &str, shared: &Shared) -> anyhow::Result<()> {
+        self.create(&objects::node(name))?;
+        let task = self.block(async {
+            let account = ("kubevirt", "kubevirt-handler");
+            let token = self.control.token(account, Some(name), TOKEN).await?;
+            let file = format!("handler-{name}");
+            let handler = Caller::new(&self.control.token_kubeconfig(&file, &token)?).await?;
+            let (client, shared) = (handler.client(), shared.clone());
+            anyhow::Ok(actors::spawn_handler(name, client, shared, &self.around))
+        })?;
+        self.own(task);
+        Ok(())
     }
 
-    /// A client that shows this certificate (with its key in one PEM text).
-    pub(crate) fn client_with(&self, name: &str, pem: &str) -> anyhow::Result<kube::Client> {
-        let file = self.files.path().join(name);
-        std::fs::write(&file, pem)?;
-        self.client_of(&serde_json::json!({"client-certificate": file, "client-key": file}))
-    }
-
-    /// Reads an object or a list; `None` when it is not there.
+    /// Reads an object; `None` when it is not there.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<Option<Value>> {
-        self.ask("GET", path, None)
+        let reply = self.ask("GET", path, &Value::Null)?;
+        Ok(reply.filter(|reply| !reply.is_null()))
     }
 
     /// The items of a list.
@@ -178,96 +203,48 @@ impl Plane {
     }
 
     /// Makes an object; one that is there already stays as it is.
-    pub(crate) fn create(&self, path: &str, object: &Value) -> anyhow::Result<Value> {
-        let made = self.ask("POST", path, Some(object))?;
-        made.with_context(|| format!("nobody knows {path}"))
+    pub(crate) fn create(&self, object: &Value) -> anyhow::Result<()> {
+        self.block(self.admin.create(object)).map(drop)
     }
 
-    /// Merges into an object.
-    pub(crate) fn merge(&self, path: &str, patch: &Value) -> anyhow::Result<Option<Value>> {
-        self.ask("PATCH", path, Some(patch))
+    /// Makes something below an object: an eviction.
+    pub(crate) fn post(&self, path: &str, object: &Value) -> anyhow::Result<()> {
+        self.block(self.admin.done("POST", path, object)).map(drop)
     }
 
     /// Deletes an object at once; one that is not there is fine.
     pub(crate) fn delete(&self, path: &str) -> anyhow::Result<()> {
-        let at_once = serde_json::json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
-        self.ask("DELETE", path, Some(&at_once)).map(drop)
+        let at_once =
+            json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
+        self.ask("DELETE", path, &at_once).map(drop)
     }
 
-    fn ask(&self, verb: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Option<Value>> {
-        self.block(ask(&self.admin, verb, path, body))
+    /// `None` is a 404.
+    fn ask(&self, verb: &str, path: &str, body: &Value) -> anyhow::Result<Option<Value>> {
+        let asked = async {
+            tokio::time::timeout(REQUEST, self.admin.ask(verb, path, body))
+                .await
+                .with_context(|| format!("{verb} {path} was not answered in time"))?
+        };
+        let reply = self.block(asked)?;
+        ensure!(
+            reply.is_success() || reply.status == 404,
+            "{verb} {path}: {} {}",
+            reply.status,
+            reply.text.trim()
+        );
+        Ok(reply.is_success().then(|| reply.json()))
     }
 }
 
 impl Drop for Plane {
     fn drop(&mut self) {
-        for task in self
+        let tasks = self
             .tasks
             .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .drain(..)
-        {
+            .unwrap_or_else(PoisonError::into_inner);
+        for task in tasks.drain(..) {
             task.abort();
         }
     }
-}
-
-/// A kubeconfig as JSON, which is YAML too. The certificate's name is not the address at which a host reaches the server.
-pub(crate) fn kubeconfig(server: &str, ca: &str, user: &Value) -> Value {
-    serde_json::json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "x",
-        "clusters": [{"name": "c", "cluster": {
-            "server": server, "tls-server-name": "localhost", "certificate-authority": ca,
-        }}],
-        "users": [{"name": "u", "user": user}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-    })
-}
-
-/// One request; `None` is a 404.
-pub(crate) async fn ask(
-    client: &kube::Client,
-    verb: &str,
-    path: &str,
-    body: Option<&Value>,
-) -> anyhow::Result<Option<Value>> {
-    let kind = if verb == "PATCH" {
-        "application/merge-patch+json"
-    } else {
-        "application/json"
-    };
-    let request = http::Request::builder()
-        .method(verb)
-        .uri(path)
-        .header(http::header::CONTENT_TYPE, kind)
-        .body(body.map_or_else(Vec::new, |body| body.to_string().into_bytes()))?;
-    let answer = tokio::time::timeout(REQUEST, client.request::<Value>(request)).await;
-    match answer {
-        Ok(Ok(object)) => Ok(Some(object)),
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
-        Ok(Err(error)) => Err(error).with_context(|| format!("{verb} {path}")),
-        Err(_) => bail!("{verb} {path}: no answer within {} s", REQUEST.as_secs()),
-    }
-}
-
-async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<kube::Client> {
-    let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    Ok(kube::Client::try_from(config)?)
-}
-
-fn port_of(kubeconfig: &Path) -> anyhow::Result<u16> {
-    let config = Kubeconfig::read_from(kubeconfig)?;
-    let server = config
-        .clusters
-        .first()
-        .and_then(|named| named.cluster.as_ref()?.server.clone())
-        .context("a kubeconfig without a server")?;
-    let url: http::Uri = server.parse()?;
-    ensure!(
-        matches!(url.host(), Some("127.0.0.1" | "localhost")),
-        "the control plane at {server} is not on this machine's loopback"
-    );
-    url.port_u16()
-        .with_context(|| format!("{server} names no port"))
 }

@@ -12,9 +12,7 @@ use super::chronicle::Chronicle;
 use super::network::Network;
 use super::node::{self, Kubelet};
 use super::objects::{self, Vm};
-use super::peer::PEER;
-use super::pki::LONG;
-use super::plane::Plane;
+use super::plane::{LONG, PEER, Plane};
 use super::tree::{Life, Tree};
 use super::witness;
 use crate::host::{Down, Host};
@@ -36,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) kubelet: Kubelet,
     /// logind's limit.
     pub(crate) limit: u32,
+    /// Further files on the host: path and content.
+    pub(crate) files: Vec<(&'static str, &'static str)>,
 }
 
 impl Plan {
@@ -49,6 +49,7 @@ impl Plan {
                 certificate: LONG,
             },
             limit: 60,
+            files: Vec::new(),
         }
     }
 
@@ -72,6 +73,7 @@ pub(crate) struct Stage {
     /// Name of its Node and of the case's namespace.
     pub(crate) name: String,
     tree: Tree,
+    shared: Shared,
     witness: tokio::task::JoinHandle<()>,
     _network: Network,
 }
@@ -83,13 +85,12 @@ impl Stage {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("w{number}-{}", std::process::id());
         let plane = context.plane.clone().context("there is no control plane")?;
-        plane.make_namespace(&name, &context.patience)?;
-        plane.make_node(&name)?;
+        make_namespace(&plane, &name, &context.patience)?;
         let network = Network::make(context.run_name(), &plane)?;
         let host = context.wired_host(Wiring {
             network: network.name.clone(),
             binds: vec![
-                (plane.kubelet.clone(), node::KUBELET.into(), false),
+                (plane.kubelet(), node::KUBELET.into(), false),
                 (context.folder("containerd")?, node::CONTAINERD.into(), true),
             ],
         })?;
@@ -102,6 +103,9 @@ impl Stage {
             "/etc/vmdrain-agent/config.d/50-case.toml",
             "[budget]\nmargin = \"1s\"\n[timing.host]\nlimit_poll = \"2s\"\n",
         )?;
+        for (path, content) in &plan.files {
+            host.write(path, content)?;
+        }
         let tree = Tree::watch(host.cgroup_dirs(), &context.patience.clock);
         let shared = Shared::default();
         let watched = witness::Watched {
@@ -111,7 +115,7 @@ impl Stage {
             tree: tree.sight(),
         };
         let witness = witness::start(&plane, watched);
-        plane.start_handler(&name, &shared)?;
+        plane.make_node(&name, &shared)?;
         let chronicle = Chronicle::start(&plane, &name, &context.patience.clock);
         Ok(Self {
             host,
@@ -120,6 +124,7 @@ impl Stage {
             patience: context.patience.clone(),
             name,
             tree,
+            shared,
             witness,
             _network: network,
         })
@@ -128,14 +133,13 @@ impl Stage {
     /// Boots, and waits until everything of the plan runs and the agent holds the host.
     fn begin(&mut self, plan: &Plan) -> anyhow::Result<()> {
         self.boot()?;
-        let (vms, pods) = (self.path("kubevirt.io/v1", "virtualmachines"), self.pods());
         for vm in &plan.vms {
             let vm = objects::machine(vm, &self.name, &self.name, PEER);
-            self.plane.create(&vms, &vm)?;
+            self.plane.create(&vm)?;
         }
         for (name, seconds) in &plan.pods {
             let pod = objects::pod(name, &self.name, &self.name, *seconds);
-            self.plane.create(&pods, &pod)?;
+            self.plane.create(&pod)?;
         }
         self.wait("everything runs on the host", SETTLED, || {
             let vms = self.vms_on(&self.name)?.len();
@@ -272,10 +276,18 @@ impl Stage {
             .collect()
     }
 
+    /// Launchers that got SIGTERM and have not ended.
+    pub(crate) fn terminating(&self) -> usize {
+        self.shared.with(|machine| {
+            let all = machine.launchers.values();
+            all.filter(|one| one.terminated.is_some()).count()
+        })
+    }
+
     /// A further pod on this host; `seconds` as in the plan.
     pub(crate) fn add_pod(&self, name: &str, seconds: u32) -> anyhow::Result<()> {
         let pod = objects::pod(name, &self.name, &self.name, seconds);
-        self.plane.create(&self.pods(), &pod).map(drop)
+        self.plane.create(&pod)
     }
 
     /// Waits until a pod runs.
@@ -294,7 +306,7 @@ impl Stage {
             "metadata": {"name": pod, "namespace": self.name},
         });
         let path = format!("{}/{pod}/eviction", self.pods());
-        self.plane.create(&path, &eviction).map(drop)
+        self.plane.post(&path, &eviction)
     }
 
     /// A service, or a container by its scope.
@@ -360,6 +372,16 @@ impl Drop for Stage {
         }
         let _ = self.plane.delete(&format!("/api/v1/nodes/{}", self.name));
     }
+}
+
+/// Makes a namespace in which pods can be made.
+fn make_namespace(plane: &Plane, name: &str, patience: &Patience) -> anyhow::Result<()> {
+    plane.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))?;
+    let account = format!("/api/v1/namespaces/{name}/serviceaccounts/default");
+    patience.wait("the namespace's service account", SETTLED, || {
+        plane.get(&account)
+    })?;
+    Ok(())
 }
 
 /// Plays a case; a failure shows what the host's journal says of it.

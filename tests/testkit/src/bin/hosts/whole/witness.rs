@@ -17,9 +17,10 @@ use testkit::actors::ledger::DirtyKill;
 use testkit::actors::machine::{Guest, Launcher, Machine, Shared};
 use testkit::kubevirt::fields::{is_launcher, owner, text, uid};
 use testkit::kubevirt::names::kind;
+use testkit::plane::Caller;
 
 use super::objects;
-use super::plane::{Plane, ask};
+use super::plane::Plane;
 use super::tree::Sight;
 
 const LOOK: Duration = Duration::from_millis(20);
@@ -40,12 +41,12 @@ pub(super) struct Watched {
 
 /// Starts to watch; ends with the returned task.
 pub(super) fn start(plane: &Arc<Plane>, watched: Watched) -> tokio::task::JoinHandle<()> {
-    let client = plane.admin();
+    let admin = Caller::of(plane.admin());
     let around = plane.around.clone();
     plane.spawn(async move {
         let selector =
             watcher::Config::default().fields(&format!("spec.nodeName={}", watched.node));
-        let (pods, feed) = Feed::start(&client, kind::PODS, selector);
+        let (pods, feed) = Feed::start(&admin.client(), kind::PODS, selector);
         let _ends_with_this_task = AbortOnDrop(feed);
         let mut plugins = Plugins::default();
         let mut scopes = BTreeMap::new();
@@ -76,7 +77,7 @@ pub(super) fn start(plane: &Arc<Plane>, watched: Watched) -> tokio::task::JoinHa
                 });
             }
             let usable = watched.shared.with(|machine| machine.plugins);
-            plugins.tell(&client, &watched.node, host.on && usable).await;
+            plugins.tell(&admin, &watched.node, host.on && usable).await;
             around.clock.sleep(LOOK).await;
         }
     })
@@ -179,12 +180,12 @@ struct Plugins {
 }
 
 impl Plugins {
-    async fn tell(&mut self, client: &kube::Client, node: &str, usable: bool) {
+    async fn tell(&mut self, admin: &Caller, node: &str, usable: bool) {
         if self.told == Some(usable) {
             return;
         }
         let path = format!("/api/v1/nodes/{node}/status");
-        let sent = ask(client, "PATCH", &path, Some(&objects::devices(usable))).await;
+        let sent = admin.done("PATCH", &path, &objects::devices(usable)).await;
         if sent.is_ok() {
             self.told = Some(usable);
         }

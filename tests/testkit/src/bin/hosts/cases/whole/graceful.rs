@@ -56,32 +56,20 @@ fn race(context: &Context) -> anyhow::Result<String> {
             let node = stage.chronicle.now();
             Ok(node.is_some_and(|node| node.message.contains("node is shutting down")))
         })?;
-        let mut last = serde_json::Value::Null;
-        stage.patience.wait(
-            "the VMs are told as stopped by the kubelet",
-            Duration::from_secs(30),
-            || {
-                // The host goes down a moment after that.
-                if let Ok(status) = stage.status() {
-                    last = status;
-                }
-                let told = last["vms"].as_array().is_some_and(|vms| {
-                    vms.len() == 2
-                        && vms
-                            .iter()
-                            .all(|vm| vm.to_string().contains("stopped by kubelet"))
-                });
-                let said = || stage.journal("vmdrain-agent.service", "stopped by kubelet");
-                Ok((told || said()?.len() >= 2).then_some(()))
-            },
-        )?;
         let down = stage.wait_down(Duration::from_secs(60))?;
         let killed = stage.killed();
         ensure!(killed.is_empty(), "guests lost their memory: {killed:?}");
-        let said = stage.journal("vmdrain-agent.service", "stopped by others, not moved")?;
+        for vm in ["db", "web"] {
+            let told = format!("{}/{vm}: stopped by kubelet, not by this drain", stage.name);
+            ensure!(
+                !stage.journal("vmdrain-agent.service", &told)?.is_empty(),
+                "the agent does not tell of {vm} that the kubelet has stopped it"
+            );
+        }
+        let end = "2 of them were stopped by others, not moved";
         ensure!(
-            !said.is_empty(),
-            "the end of the drain does not say that VMs were stopped by others"
+            !stage.journal("vmdrain-agent.service", end)?.is_empty(),
+            "the agent takes this for a drain that worked"
         );
         Ok(format!(
             "kubelet reacted {} after the command, down {}",
@@ -102,6 +90,9 @@ fn restarted(context: &Context) -> anyhow::Result<String> {
         stage.wait("the kubelet says that it ends", AT_ONCE, || {
             let node = stage.chronicle.now();
             Ok(node.is_some_and(|node| !node.ready && node.cordoned))
+        })?;
+        stage.wait("the launchers get SIGTERM", AT_ONCE, || {
+            Ok(stage.terminating() == 2)
         })?;
         stage.types_well(&["systemctl", "restart", "kubelet"])?;
         let ready = stage.wait("the new kubelet says Ready", NOTICED, || {

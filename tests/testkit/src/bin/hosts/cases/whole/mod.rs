@@ -19,16 +19,17 @@ use anyhow::{Context as _, ensure};
 use super::{between, seconds};
 use crate::host::Down;
 use crate::suite::Case;
-use crate::whole::peer::PEER;
+use crate::whole::plane::PEER;
 use crate::whole::stage::Stage;
 
 /// All of them, in the order in which they are run.
 pub(super) fn all() -> Vec<Case> {
+    // The one that takes longest runs beside the others.
     [
+        certificates::CASES,
         boots::CASES,
         stop_phase::CASES,
         graceful::CASES,
-        certificates::CASES,
     ]
     .concat()
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 
 use super::super::{between, seconds};
 use super::moved_away;
-use crate::suite::{Case, Context, OLDER};
+use crate::suite::{Case, Context, Debian, OLDER};
 use crate::whole::stage::{Plan, Stage, play};
 
 pub(super) const CASES: &[Case] = &[
@@ -16,6 +16,13 @@ pub(super) const CASES: &[Case] = &[
         on: OLDER,
         limit: 120,
         run: outlive,
+    },
+    Case {
+        number: "w3",
+        name: "pods_die_at_once_without_the_drop_in",
+        on: &[Debian::Thirteen],
+        limit: 120,
+        run: unprotected,
     },
     Case {
         number: "w4",
@@ -110,6 +117,30 @@ fn outlive(context: &Context) -> anyhow::Result<String> {
             seconds(between(typed, hold)),
             seconds(between(typed, terms[0])),
             seconds(between(typed, terms[1]))
+        ))
+    })
+}
+
+/// The same without the package's drop-in for containers: what the case before shows is the drop-in's doing.
+fn unprotected(context: &Context) -> anyhow::Result<String> {
+    const DROP_IN: &str = "/etc/systemd/system/cri-containerd-.scope.d/50-vmdrain-agent.conf";
+    let mut plan = Plan::moving(4.0);
+    plan.files.push((DROP_IN, ""));
+    play(context, &plan, |stage| {
+        let typed = go_down(stage)?;
+        let down = stage.wait_down(Duration::from_secs(60))?;
+        let said = stage.said("other", "SIGTERM")?;
+        let said = said.context("the other pod got no SIGTERM")?;
+        let after = between(typed, said);
+        ensure!(
+            after < Duration::from_secs(2),
+            "without the drop-in the pod lived for {}: the case with it proves nothing",
+            seconds(after)
+        );
+        Ok(format!(
+            "SIGTERM {} after the command, down {}",
+            seconds(after),
+            seconds(between(typed, down.at))
         ))
     })
 }
