@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::image::PAUSE;
 use super::network::Network;
-use super::plane::Plane;
+use super::plane::{LONG, Plane};
 use crate::host::Host;
 use crate::nspawn;
 
@@ -35,8 +35,6 @@ const PKI: &str = "/var/lib/kubelet/pki";
 pub(crate) struct Kubelet {
     /// `shutdownGracePeriod`, zero for none, and what of it critical pods have.
     pub(crate) graceful: (Duration, Duration),
-    /// How long its first certificate is valid.
-    pub(crate) certificate: Duration,
 }
 
 /// Writes everything.
@@ -52,7 +50,7 @@ pub(crate) fn lay_out(
         "/etc/hosts",
         &format!("127.0.0.1 localhost\n{} n1 {name}\n", network.address),
     )?;
-    credentials(host, name, kubelet, network, plane)?;
+    credentials(host, name, network, plane)?;
     host.write(
         "/etc/kubernetes/kubelet.yaml",
         &kubelet_config(kubelet).to_string(),
@@ -96,18 +94,10 @@ fn first(host: &Host) -> anyhow::Result<()> {
 }
 
 /// As kubeadm leaves them: a kubeconfig that names the file of the newest certificate.
-fn credentials(
-    host: &Host,
-    name: &str,
-    kubelet: &Kubelet,
-    network: &Network,
-    plane: &Plane,
-) -> anyhow::Result<()> {
-    let pem = plane.certificate(name, kubelet.certificate)?;
-    let file = format!("{PKI}/{FIRST}");
-    host.write_mode(&file, pem.as_bytes(), 0o600)?;
+fn credentials(host: &Host, name: &str, network: &Network, plane: &Plane) -> anyhow::Result<()> {
+    certificate(host, name, LONG, plane)?;
     let newest = format!("{PKI}/kubelet-client-current.pem");
-    host.link(&newest, &file)?;
+    host.link(&newest, &format!("{PKI}/{FIRST}"))?;
     let ca = "/etc/kubernetes/pki/ca.crt";
     host.write(ca, &plane.ca()?)?;
     let server = format!("https://{}:{}", network.gateway, plane.port);
@@ -125,6 +115,17 @@ fn credentials(
         config.to_string().as_bytes(),
         0o600,
     )
+}
+
+/// Writes a certificate for the kubelet in the place of its first one.
+pub(crate) fn certificate(
+    host: &Host,
+    name: &str,
+    valid: Duration,
+    plane: &Plane,
+) -> anyhow::Result<()> {
+    let pem = plane.certificate(name, valid)?;
+    host.write_mode(&format!("{PKI}/{FIRST}"), pem.as_bytes(), 0o600)
 }
 
 fn kubelet_config(kubelet: &Kubelet) -> serde_json::Value {

@@ -1,7 +1,7 @@
 //! The control plane that hosts join, and the node to which their VMs move: shared by all cases of a run.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testkit::actors::machine::Shared;
 use testkit::actors::{self, Pace, Surroundings};
 use testkit::clock::SimClock;
-use testkit::plane::{Caller, ControlPlane, Nodes, Options, Version, Who};
+use testkit::plane::{Caller, ControlPlane, Nodes, Options, Server, Version, Who};
 use testkit::world::NodeSpec;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -37,7 +37,7 @@ pub(crate) struct Plane {
     tasks: Mutex<Vec<AbortHandle>>,
     /// Ends before the servers do.
     _nodes: Nodes,
-    control: ControlPlane,
+    control: Arc<ControlPlane>,
     runtime: Driver,
 }
 
@@ -89,6 +89,7 @@ impl Plane {
         let runtime = Driver::start()?;
         let options = Options::new(version, dir);
         let control = runtime.handle.block_on(ControlPlane::start(options, tell))?;
+        let control = Arc::new(control);
         let url: http::Uri = control.url().parse()?;
         let clock = SimClock::from_wall(1.0);
         let nodes = Nodes::new(clock.clone(), 1);
@@ -111,6 +112,7 @@ impl Plane {
             runtime,
         });
         plane.prepare()?;
+        plane.spawn(keep_up(Arc::downgrade(&plane.control)));
         Ok(plane)
     }
 
@@ -234,6 +236,23 @@ impl Plane {
             reply.text.trim()
         );
         Ok(reply.is_success().then(|| reply.json()))
+    }
+}
+
+/// Starts virt-controller again when it has ended, as a kubelet would: on a busy machine it cannot renew its lease in time.
+async fn keep_up(control: Weak<ControlPlane>) {
+    while let Some(control) = control.upgrade() {
+        let server = Server::VirtController;
+        if let Some(how) = control.ended(server) {
+            crate::complain(&format!(
+                "virt-controller has ended ({how}) and is started again"
+            ));
+            if let Err(error) = control.resume(server).await {
+                crate::complain(&format!("virt-controller does not come back: {error:#}"));
+            }
+        }
+        drop(control);
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 

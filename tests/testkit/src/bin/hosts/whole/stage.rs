@@ -12,7 +12,7 @@ use super::chronicle::Chronicle;
 use super::network::Network;
 use super::node::{self, Kubelet};
 use super::objects::{self, Vm};
-use super::plane::{LONG, PEER, Plane};
+use super::plane::{PEER, Plane};
 use super::tree::{Life, Tree};
 use super::witness;
 use crate::host::{Down, Host};
@@ -21,7 +21,7 @@ use crate::patience::{Answer, Patience};
 use crate::suite::Context;
 
 /// From PID 1 to a Ready node with running VMs, on a busy machine.
-const SETTLED: Duration = Duration::from_secs(60);
+const SETTLED: Duration = Duration::from_secs(120);
 
 /// What is there when a case begins.
 #[derive(Clone, Debug)]
@@ -46,7 +46,6 @@ impl Plan {
             pods: vec![("other", 1)],
             kubelet: Kubelet {
                 graceful: (Duration::ZERO, Duration::ZERO),
-                certificate: LONG,
             },
             limit: 60,
             files: Vec::new(),
@@ -307,6 +306,15 @@ impl Stage {
         });
         let path = format!("{}/{pod}/eviction", self.pods());
         self.plane.post(&path, &eviction)
+    }
+
+    /// Gives kubelet and agent a certificate that is valid for so long, as if they had begun with it.
+    pub(crate) fn begin_with_certificate(&self, valid: Duration) -> anyhow::Result<()> {
+        node::certificate(&self.host, &self.name, valid, &self.plane)?;
+        for unit in ["vmdrain-agent", "kubelet"] {
+            self.types_well(&["systemctl", "restart", unit])?;
+        }
+        self.wait_held()
     }
 
     /// A service, or a container by its scope.

@@ -15,14 +15,14 @@ pub(super) const CASES: &[Case] = &[
         number: "w1",
         name: "poweroff_through_the_webhook",
         on: OLDER,
-        limit: 120,
+        limit: 240,
         run: poweroff,
     },
     Case {
         number: "w2",
         name: "reboot_gives_the_node_back",
         on: OLDER,
-        limit: 150,
+        limit: 300,
         run: reboot,
     },
 ];

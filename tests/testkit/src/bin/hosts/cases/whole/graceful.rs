@@ -13,29 +13,29 @@ pub(super) const CASES: &[Case] = &[
         number: "w5",
         name: "the_kubelet_races_us",
         on: OLDER,
-        limit: 120,
+        limit: 240,
         run: race,
     },
     Case {
         number: "w6",
         name: "a_restarted_kubelet_starts_nothing",
         on: OLDER,
-        limit: 120,
+        limit: 240,
         run: restarted,
     },
     Case {
         number: "w7",
         name: "not_ready_after_a_cancelled_shutdown",
         on: &[Debian::Thirteen],
-        limit: 120,
+        limit: 240,
         run: cancelled,
     },
 ];
 
 /// The agent looks at logind every 2 s in these cases.
-const NOTICED: Duration = Duration::from_secs(15);
+const NOTICED: Duration = Duration::from_secs(30);
 /// Both get the signal at the same moment.
-const AT_ONCE: Duration = Duration::from_secs(5);
+const AT_ONCE: Duration = Duration::from_secs(15);
 
 /// The warning about the kubelet is there before anything happens.
 fn warned(stage: &Stage) -> anyhow::Result<()> {
@@ -83,7 +83,7 @@ fn race(context: &Context) -> anyhow::Result<String> {
 fn restarted(context: &Context) -> anyhow::Result<String> {
     let mut plan = Plan::moving(30.0).graceful(20);
     for vm in &mut plan.vms {
-        vm.shutdown = Duration::from_secs(12);
+        vm.shutdown = Duration::from_secs(16);
     }
     play(context, &plan, |stage| {
         let typed = stage.types_well(&["systemctl", "poweroff"])?.typed;
@@ -135,7 +135,7 @@ fn restarted(context: &Context) -> anyhow::Result<String> {
 fn cancelled(context: &Context) -> anyhow::Result<String> {
     let mut plan = Plan::moving(30.0).graceful(20);
     for vm in &mut plan.vms {
-        vm.shutdown = Duration::from_secs(8);
+        vm.shutdown = Duration::from_secs(12);
     }
     play(context, &plan, |stage| {
         stage.types_well(&["systemctl", "poweroff"])?;

@@ -14,21 +14,21 @@ pub(super) const CASES: &[Case] = &[
         number: "w3",
         name: "pods_outlive_the_stop_job_and_end_together",
         on: OLDER,
-        limit: 120,
+        limit: 240,
         run: outlive,
     },
     Case {
         number: "w3",
         name: "pods_die_at_once_without_the_drop_in",
         on: &[Debian::Thirteen],
-        limit: 120,
+        limit: 240,
         run: unprotected,
     },
     Case {
         number: "w4",
         name: "an_eviction_in_the_stop_phase",
         on: OLDER,
-        limit: 120,
+        limit: 240,
         run: eviction,
     },
 ];
@@ -36,7 +36,7 @@ pub(super) const CASES: &[Case] = &[
 /// Containers that systemd stops in one go get their SIGTERM within this time.
 const TOGETHER: Duration = Duration::from_millis(700);
 /// A sign that the stop phase has begun.
-const BEGINS: Duration = Duration::from_secs(10);
+const BEGINS: Duration = Duration::from_secs(20);
 
 /// A shutdown that passes logind by; returns when the stop job is at work. Answers when it was typed.
 fn go_down(stage: &Stage) -> anyhow::Result<Duration> {
@@ -147,18 +147,18 @@ fn unprotected(context: &Context) -> anyhow::Result<String> {
 
 /// What the API server is asked for in the stop phase happens as ever, but nothing can start.
 fn eviction(context: &Context) -> anyhow::Result<String> {
-    let mut plan = Plan::moving(6.0);
+    let mut plan = Plan::moving(10.0);
     plan.pods.push(("victim", 1));
     play(context, &plan, |stage| {
         let typed = go_down(stage)?;
         let asked = stage.now();
         stage.evict("victim")?;
-        let told = stage.wait("SIGTERM at the evicted pod", Duration::from_secs(5), || {
+        let told = stage.wait("SIGTERM at the evicted pod", Duration::from_secs(15), || {
             Ok(stage.said("victim", "SIGTERM")?.is_some())
         })?;
         stage.wait(
             "the evicted pod is gone from the API",
-            Duration::from_secs(10),
+            Duration::from_secs(20),
             || {
                 let pod = format!("{}/victim", stage.pods());
                 Ok(stage.plane.get(&pod)?.is_none())
