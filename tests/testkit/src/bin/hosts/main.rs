@@ -117,7 +117,11 @@ fn main() -> ExitCode {
 }
 
 fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
-    let mut chosen = if arguments.whole { cases::whole() } else { cases::all() };
+    let mut chosen = if arguments.whole {
+        cases::whole()
+    } else {
+        cases::all()
+    };
     chosen.retain(|case| arguments.long || !cases::is_long(case));
     if !arguments.only.is_empty() {
         let meant =

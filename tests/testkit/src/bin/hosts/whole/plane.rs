@@ -88,7 +88,9 @@ impl Plane {
     ) -> anyhow::Result<Arc<Self>> {
         let runtime = Driver::start()?;
         let options = Options::new(version, dir);
-        let control = runtime.handle.block_on(ControlPlane::start(options, tell))?;
+        let control = runtime
+            .handle
+            .block_on(ControlPlane::start(options, tell))?;
         let control = Arc::new(control);
         let url: http::Uri = control.url().parse()?;
         let clock = SimClock::from_wall(1.0);
@@ -216,8 +218,7 @@ impl Plane {
 
     /// Deletes an object at once; one that is not there is fine.
     pub(crate) fn delete(&self, path: &str) -> anyhow::Result<()> {
-        let at_once =
-            json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
+        let at_once = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
         self.ask("DELETE", path, &at_once).map(drop)
     }
 
@@ -258,10 +259,7 @@ async fn keep_up(control: Weak<ControlPlane>) {
 
 impl Drop for Plane {
     fn drop(&mut self) {
-        let tasks = self
-            .tasks
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for task in tasks.drain(..) {
             task.abort();
         }

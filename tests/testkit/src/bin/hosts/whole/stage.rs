@@ -258,9 +258,7 @@ impl Stage {
     pub(crate) fn vms_on(&self, node: &str) -> anyhow::Result<Vec<String>> {
         let vmis = self.path("kubevirt.io/v1", "virtualmachineinstances");
         let mut all = self.plane.list(&vmis)?;
-        all.retain(|vmi| {
-            vmi["status"]["nodeName"] == node && vmi["status"]["phase"] == "Running"
-        });
+        all.retain(|vmi| vmi["status"]["nodeName"] == node && vmi["status"]["phase"] == "Running");
         Ok(all
             .iter()
             .filter_map(|vmi| Some(vmi["metadata"]["name"].as_str()?.to_owned()))

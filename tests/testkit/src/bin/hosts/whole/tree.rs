@@ -126,9 +126,7 @@ fn walk(dir: &Path, depth: usize, all: &mut Vec<String>) {
 }
 
 fn is_unit(name: &str) -> bool {
-    [".service", ".scope"]
-        .iter()
-        .any(|end| name.ends_with(end))
+    [".service", ".scope"].iter().any(|end| name.ends_with(end))
 }
 
 /// In it or below it: a service may delegate.

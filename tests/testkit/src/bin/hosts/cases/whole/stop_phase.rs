@@ -153,9 +153,11 @@ fn eviction(context: &Context) -> anyhow::Result<String> {
         let typed = go_down(stage)?;
         let asked = stage.now();
         stage.evict("victim")?;
-        let told = stage.wait("SIGTERM at the evicted pod", Duration::from_secs(15), || {
-            Ok(stage.said("victim", "SIGTERM")?.is_some())
-        })?;
+        let told = stage.wait(
+            "SIGTERM at the evicted pod",
+            Duration::from_secs(15),
+            || Ok(stage.said("victim", "SIGTERM")?.is_some()),
+        )?;
         stage.wait(
             "the evicted pod is gone from the API",
             Duration::from_secs(20),
