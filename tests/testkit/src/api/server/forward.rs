@@ -131,3 +131,19 @@ impl Relay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whole_lines_whatever_the_chunks() {
+        let chunks = ["{\"a\":", "1}\n{\"b\"", ":2}\n{\"c\":3}\n", "half"];
+        let chunks = chunks.map(|chunk| Ok(Bytes::from_static(chunk.as_bytes())));
+        let lines: Vec<_> = lines(stream::iter(chunks).boxed())
+            .map(|line| String::from_utf8(line.unwrap().to_vec()).unwrap())
+            .collect()
+            .await;
+        assert_eq!(lines, ["{\"a\":1}\n", "{\"b\":2}\n{\"c\":3}\n"]);
+    }
+}

@@ -6,9 +6,8 @@ use std::time::Duration;
 use crate::plane::Version;
 use crate::scenario::Scenario;
 use crate::scenario::event::Do;
-use crate::scenario::event::agent::AgentDo;
 use crate::scenario::event::cluster::{PodDo, VmDo, VmSet};
-use crate::scenario::expect::{What, When};
+use crate::scenario::expect::When;
 use crate::scenario::words::{Outcome, PodOwner, Recreated, VmOwner};
 use crate::scenario::world::{EvictionStrategy, Pod, Vm};
 
@@ -34,6 +33,11 @@ pub fn unfit(scenario: &Scenario, version: Version) -> Vec<String> {
     for vm in &scenario.vms {
         vm_unfit(vm, &mut no);
     }
+    if let Some(node) = overfull(scenario) {
+        no(&format!(
+            "its VMs do not fit on {node}, and the real scheduler counts"
+        ));
+    }
     for pod in &scenario.pods {
         pod_unfit(pod, &mut no);
     }
@@ -57,6 +61,23 @@ fn length(scenario: &Scenario) -> Duration {
             When::Always | When::End => Duration::ZERO,
         });
     events.chain(looks).max().unwrap_or_default()
+}
+
+/// A node whose VMs need more memory than it has, with what KubeVirt adds to each.
+fn overfull(scenario: &Scenario) -> Option<&str> {
+    const ADDED: u64 = 320 << 20;
+    let used = |node: &str| -> u64 {
+        let here = scenario
+            .vms
+            .iter()
+            .filter(|vm| vm.node.as_deref() == Some(node));
+        here.map(|vm| u64::from(vm.count) * (vm.memory.0 + ADDED))
+            .sum()
+    };
+    let mut nodes = scenario.nodes.iter();
+    nodes
+        .find(|node| used(&node.name) > node.memory.0)
+        .map(|node| node.name.as_str())
 }
 
 fn vm_unfit(vm: &Vm, no: &mut impl FnMut(&str)) {
@@ -134,14 +155,48 @@ fn set_unfit(set: &VmSet, version: Version, no: &mut impl FnMut(&str)) {
     }
 }
 
-/// Whether the story speaks of cancelling.
-#[must_use]
-pub fn cancels(scenario: &Scenario) -> bool {
-    let cancel = |what: &Do| matches!(what, Do::Agent(AgentDo::Cancel(_)));
-    let says = |what: &What| matches!(what, What::State(state) if state.starts_with("cancel"));
-    scenario.timeline.iter().any(|event| cancel(&event.what))
-        || scenario
-            .expectations
-            .iter()
-            .any(|expect| says(&expect.what))
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn reasons(story: &str, version: Version) -> Vec<String> {
+        let text = format!("name = \"x\"\n[[node]]\nname = \"n2\"\n{story}");
+        let story = Scenario::parse(Path::new("x"), &text).unwrap();
+        unfit(&story, version)
+    }
+
+    const VM: &str = "[[vm]]\nname = \"a\"\n";
+
+    #[test]
+    fn an_ordinary_story_fits_everywhere() {
+        for version in Version::ALL {
+            assert_eq!(reasons(VM, version), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn a_version_that_is_named_is_meant() {
+        let story = format!("{VM}[kubevirt]\nversion = \"1.7\"\n");
+        assert!(reasons(&story, Version::V1_7).is_empty());
+        assert_eq!(reasons(&story, Version::V1_8), ["it is about KubeVirt 1.7"]);
+    }
+
+    #[test]
+    fn what_only_the_model_can_do() {
+        let no = |story: &str| {
+            let found = reasons(story, Version::V1_5);
+            assert_eq!(found.len(), 1, "{found:?}");
+        };
+        no(&format!("{VM}owner = \"replica_set\"\n"));
+        no(&format!("{VM}hotplug_disks = 1\n"));
+        no(&format!("{VM}migration = [\"unschedulable:no room\"]\n"));
+        no(&format!("{VM}memory = \"300Gi\"\n"));
+        no("[[pod]]\nname = \"w\"\nowner = \"ReplicaSet/web\"\n");
+        no(&format!(
+            "{VM}[[at]]\ntime = \"5s\"\ndo = \"vm.set\"\nvm = \"a\"\nmemory = \"16Gi\"\n"
+        ));
+        no(&format!("{VM}[[expect]]\nat = \"20m\"\nhold = true\n"));
+    }
 }
