@@ -71,7 +71,7 @@ impl Machine {
         };
         let by_others = match stopped {
             0 => String::new(),
-            n => format!("; stopped by others, not moved: {n}"),
+            n => format!("; {n} of them were stopped by others, not moved"),
         };
         drain.end = format!("no VM is left on the node{by_others}");
         let took = super::show::span(now.since(drain.started));

@@ -130,6 +130,8 @@ fn a_vm_that_kubelet_stopped_is_reported_as_such() {
             "{}",
             story.status().says
         );
+        // The line that says that the node is empty must not read like a success.
+        assert!(story.was_told("; 1 of them were stopped by others, not moved"));
         assert!(told(&mut story).contains(&(Level::Warn, "VmStoppedByOthers")));
     }
 }

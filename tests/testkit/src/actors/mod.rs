@@ -113,3 +113,13 @@ pub fn spawn(
         tokio::spawn(handler.run()).abort_handle(),
     ]
 }
+
+/// Starts the virt-handler of a node whose kubelet is not played: `shared` is kept up to date by somebody else.
+pub fn spawn_handler(
+    node: &str,
+    client: kube::Client,
+    shared: machine::Shared,
+    around: &Surroundings,
+) -> AbortHandle {
+    tokio::spawn(handler::Handler::new(node, client, shared, around).run()).abort_handle()
+}

@@ -205,6 +205,12 @@ impl ControlPlane {
         self.answers(server).await
     }
 
+    /// How a server ended by itself, if it did. virt-controller does when it cannot renew its lease in time; in a cluster its kubelet
+    /// would start it again.
+    pub fn ended(&self, server: Server) -> Option<String> {
+        self.nursery.ended(server.name())
+    }
+
     /// Process ids by server.
     pub fn processes(&self) -> Vec<(String, u32)> {
         self.nursery.processes()

@@ -13,6 +13,7 @@
 //! | `hooks.rs` | others who end VMs at a shutdown |
 //! | `limits.rs`, `others.rs`, `units.rs`, `rights.rs` | a host that stays up: limits, spoofed signals, locks and buses of others, privileges |
 //! | `packages.rs` | installing, upgrading, removing |
+//! | `whole/` | hosts with a real kubelet in a real control plane |
 
 mod asked;
 mod boots;
@@ -29,6 +30,7 @@ mod store;
 mod units;
 mod vanish;
 mod ways;
+mod whole;
 
 use std::time::Duration;
 
@@ -59,6 +61,11 @@ pub(crate) fn all() -> Vec<Case> {
         packages::CASES,
     ]
     .concat()
+}
+
+/// The cases of whole hosts, with a kubelet.
+pub(crate) fn whole() -> Vec<Case> {
+    whole::all()
 }
 
 /// Whether a case takes so long that it has to be asked for.
