@@ -26,6 +26,9 @@ enum Command {
     Bench(BenchArguments),
     /// Serves a simulated cluster over HTTPS on loopback, for kubectl and others, until Ctrl-C.
     Serve(ServeArguments),
+    /// Asks the model and real servers the same requests and compares the answers. Exit code 0: no unexplained difference, 1: there is
+    /// one, 2: it could not be played.
+    Differential(DifferentialArguments),
     /// Shows the agent at work: a host with eight VMs is powered off. Needs dbus-daemon, no root and no cluster.
     Demo(DemoArguments),
 }
@@ -52,6 +55,25 @@ struct ServeArguments {
     /// Writes all requests to this file at the end, as JSON.
     #[arg(long)]
     requests: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct DifferentialArguments {
+    /// Kubeconfig of an administrator of the real control plane.
+    #[arg(long)]
+    against_kubeconfig: PathBuf,
+    /// The KubeVirt version that runs there.
+    #[arg(long, default_value = "1.7")]
+    kubevirt: String,
+    /// Makes the nodes n1, n2 and n3 there and plays their kubelets and virt-handlers; without it they must be there already.
+    #[arg(long)]
+    play: bool,
+    /// Only scenes whose name contains this.
+    #[arg(long)]
+    only: Vec<String>,
+    /// How many scenes are played at a time.
+    #[arg(short, long, default_value_t = 3)]
+    jobs: usize,
 }
 
 #[derive(Debug, clap::Args)]
@@ -137,6 +159,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench(&arguments),
         Command::Serve(arguments) => ended(serve(arguments)),
         Command::Demo(arguments) => ended(demo(&arguments)),
+        Command::Differential(arguments) => ended(differential(arguments)),
     }
 }
 
@@ -244,6 +267,34 @@ fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
             shown = testkit::demo::show(&agent) => Ok(if shown? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
             () = interrupted() => Ok(ExitCode::from(130)),
         }
+    })
+}
+
+fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
+    use testkit::differential;
+    let version = differential::version(&arguments.kubevirt)?;
+    let options = differential::Options {
+        kubeconfig: arguments.against_kubeconfig,
+        kubevirt: version,
+        play: arguments.play,
+        only: arguments.only,
+        jobs: arguments.jobs,
+    };
+    let tell = |verdict: &differential::verdict::Verdict| {
+        let word = if verdict.passed() { "ok  " } else { "FAIL" };
+        complain(&format!("{word} {}", verdict.scene));
+    };
+    let report = runtime()?.block_on(async {
+        tokio::select! {
+            report = differential::run(&options, &tell) => report,
+            () = interrupted() => anyhow::bail!("interrupted"),
+        }
+    })?;
+    say(&report.text());
+    Ok(if report.passed() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }
 

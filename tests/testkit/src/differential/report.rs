@@ -1,0 +1,87 @@
+//! The comparison as one table, with a count.
+
+use comfy_table::{Table, presets};
+
+use super::verdict::{Outcome, Verdict};
+
+/// Everything that was compared.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// KubeVirt's version.
+    pub kubevirt: (u8, u8),
+    /// The scenes.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Report {
+    /// A report of these scenes.
+    pub fn new(kubevirt: (u8, u8), verdicts: Vec<Verdict>) -> Self {
+        Self { kubevirt, verdicts }
+    }
+
+    /// Whether there is no unexplained difference.
+    pub fn passed(&self) -> bool {
+        !self.verdicts.is_empty() && self.verdicts.iter().all(Verdict::passed)
+    }
+
+    /// The whole table, what differs, and the count.
+    pub fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING);
+        table.set_header(["SCENE", "REQUEST", "ANSWER", "MODEL"]);
+        for verdict in &self.verdicts {
+            for line in &verdict.lines {
+                let word = match &line.outcome {
+                    Outcome::Same => "same".to_owned(),
+                    Outcome::Listed(why) => format!("known: {}", why.join("; ")),
+                    Outcome::Wrong(_) => "DIFFERS".to_owned(),
+                };
+                table.add_row([verdict.scene.as_str(), &line.case, &line.code, &word]);
+            }
+        }
+        let wrong: String = self
+            .verdicts
+            .iter()
+            .filter(|verdict| !verdict.passed())
+            .map(wrong)
+            .collect();
+        format!("{table}\n{wrong}\n{}\n", self.count())
+    }
+
+    fn count(&self) -> String {
+        let lines = || self.verdicts.iter().flat_map(|verdict| &verdict.lines);
+        let requests = lines().filter(|line| line.case != "(changes)").count();
+        let of =
+            |wanted: fn(&Outcome) -> bool| lines().filter(|line| wanted(&line.outcome)).count();
+        format!(
+            "KubeVirt {}.{}: {requests} requests and the changes of {} scenes: {} same, {} known differences, {} unexplained; {} scenes could not be played",
+            self.kubevirt.0,
+            self.kubevirt.1,
+            lines().count() - requests,
+            of(|outcome| *outcome == Outcome::Same),
+            of(|outcome| matches!(outcome, Outcome::Listed(_))),
+            of(|outcome| matches!(outcome, Outcome::Wrong(_))),
+            self.verdicts
+                .iter()
+                .filter(|verdict| !verdict.problems.is_empty())
+                .count(),
+        )
+    }
+}
+
+/// What is wrong with a scene.
+pub fn wrong(verdict: &Verdict) -> String {
+    let mut text = format!("\n{}\n", verdict.scene);
+    for problem in &verdict.problems {
+        text.push_str(&format!("! {problem}\n"));
+    }
+    for line in &verdict.lines {
+        if let Outcome::Wrong(differences) = &line.outcome {
+            text.push_str(&format!("- {} ({})\n", line.case, line.code));
+            for difference in differences {
+                text.push_str(&format!("  {difference}\n"));
+            }
+        }
+    }
+    text
+}
