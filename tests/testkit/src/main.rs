@@ -71,6 +71,9 @@ struct DifferentialArguments {
     /// Only scenes whose name contains this.
     #[arg(long)]
     only: Vec<String>,
+    /// A folder with the table's files, instead of those that are built in.
+    #[arg(long)]
+    table: Option<PathBuf>,
     /// How many scenes are played at a time.
     #[arg(short, long, default_value_t = 3)]
     jobs: usize,
@@ -278,11 +281,15 @@ fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
         kubevirt: version,
         play: arguments.play,
         only: arguments.only,
+        table: arguments.table,
         jobs: arguments.jobs,
     };
     let tell = |verdict: &differential::verdict::Verdict| {
-        let word = if verdict.passed() { "ok  " } else { "FAIL" };
-        complain(&format!("{word} {}", verdict.scene));
+        if verdict.passed() {
+            complain(&format!("ok   {}", verdict.scene));
+        } else {
+            complain(&format!("FAIL {}", differential::report::wrong(verdict)));
+        }
     };
     let report = runtime()?.block_on(async {
         tokio::select! {

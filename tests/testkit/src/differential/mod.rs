@@ -39,13 +39,15 @@ pub struct Options {
     pub play: bool,
     /// Only scenes whose name contains one of these; empty: all.
     pub only: Vec<String>,
+    /// A folder with the table's files, instead of those that are built in.
+    pub table: Option<PathBuf>,
     /// How many scenes are played at a time.
     pub jobs: usize,
 }
 
 /// Plays every scene on both sides; `tell` hears each verdict as it is found.
 pub async fn run(options: &Options, tell: &dyn Fn(&Verdict)) -> anyhow::Result<Report> {
-    let scenes: Vec<Scene> = table::all()?
+    let scenes: Vec<Scene> = table::all(options.table.as_deref())?
         .into_iter()
         .filter(|scene| scene.concerns(options.kubevirt) && wanted(scene, &options.only))
         .collect();

@@ -71,7 +71,7 @@ impl Report {
 
 /// What is wrong with a scene.
 pub fn wrong(verdict: &Verdict) -> String {
-    let mut text = format!("\n{}\n", verdict.scene);
+    let mut text = format!("{}\n", verdict.scene);
     for problem in &verdict.problems {
         text.push_str(&format!("! {problem}\n"));
     }

@@ -3,6 +3,8 @@
 //! A scene has its own namespace on each side. Its VMs run before the first step; the steps follow one another.
 //! Texts may contain `${…}`: `ns`, `here` (node of the first VM), `there` (another node), `pod.<vm>`, `uid.<vm>`, and whatever a `let` named.
 
+use std::path::Path;
+
 use serde::Deserialize;
 
 /// A story of requests.
@@ -188,12 +190,16 @@ struct File {
     scene: Vec<Scene>,
 }
 
-/// All scenes. Fails when a file is wrong.
-pub fn all() -> anyhow::Result<Vec<Scene>> {
+/// All scenes: those that are built in, or those of a folder (for whoever writes them). Fails when a file is wrong.
+pub fn all(folder: Option<&Path>) -> anyhow::Result<Vec<Scene>> {
     let mut scenes = Vec::new();
     for (name, text) in FILES {
+        let text = match folder {
+            Some(folder) => std::fs::read_to_string(folder.join(name))?,
+            None => (*text).to_owned(),
+        };
         let file: File =
-            toml::from_str(text).map_err(|error| anyhow::anyhow!("table/{name}: {error}"))?;
+            toml::from_str(&text).map_err(|error| anyhow::anyhow!("table/{name}: {error}"))?;
         scenes.extend(file.scene);
     }
     Ok(scenes)
@@ -241,7 +247,7 @@ mod tests {
 
     #[test]
     fn every_file_can_be_read_and_there_are_enough_requests() {
-        let scenes = all().unwrap();
+        let scenes = all(None).unwrap();
         let steps = || scenes.iter().flat_map(|scene| &scene.steps);
         let cases: Vec<&String> = steps().filter_map(|step| step.case.as_ref()).collect();
         assert!(cases.len() >= 80, "only {} requests", cases.len());

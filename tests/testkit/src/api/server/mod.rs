@@ -297,6 +297,11 @@ fn read_json(body: &[u8]) -> Result<Value, Failure> {
     if protobuf::is_protobuf(body) {
         return protobuf::decode(body);
     }
-    serde_json::from_slice(body)
-        .map_err(|error| Failure::bad_request(format!("the object provided is unrecognized (must be of type JSON): couldn't get version/kind; json parse error: {error}")))
+    let value: Value = serde_json::from_slice(body)
+        .map_err(|error| Failure::bad_request(format!("the object provided is unrecognized (must be of type JSON): couldn't get version/kind; json parse error: {error}")))?;
+    if value.is_object() {
+        Ok(value)
+    } else {
+        Err(Failure::bad_request("the object provided is unrecognized (must be of type JSON): couldn't get version/kind; json parse error: not an object"))
+    }
 }
