@@ -95,11 +95,11 @@ impl Failure {
 
     /// 405.
     pub fn method_not_allowed() -> Self {
-        Self::new(
-            405,
-            "MethodNotAllowed",
-            "the server does not allow this method on the requested resource",
-        )
+        let message = "the server does not allow this method on the requested resource";
+        Self {
+            details: Some(json!({})),
+            ..Self::new(405, "MethodNotAllowed", message)
+        }
     }
 
     /// 409 for a name that is taken.

@@ -25,7 +25,7 @@ use futures_util::{StreamExt as _, stream};
 
 use report::Report;
 use side::Side;
-use table::Scene;
+use table::{Difference, Scene};
 use verdict::Verdict;
 
 /// What is compared.
@@ -51,33 +51,43 @@ pub async fn run(options: &Options, tell: &dyn Fn(&Verdict)) -> anyhow::Result<R
         .into_iter()
         .filter(|scene| scene.concerns(options.kubevirt) && wanted(scene, &options.only))
         .collect();
+    let everywhere = table::everywhere(options.table.as_deref())?;
     let model = Arc::new(Side::model(options.kubevirt)?);
     let real = Arc::new(Side::real(&options.kubeconfig, options.kubevirt, options.play).await?);
     let (alone, together): (Vec<Scene>, Vec<Scene>) =
         scenes.into_iter().partition(|scene| scene.alone);
     let mut verdicts = Vec::new();
     let mut playing = stream::iter(together)
-        .map(|scene| compare(scene, &model, &real))
+        .map(|scene| compare(scene, &model, &real, &everywhere))
         .buffered(options.jobs.max(1));
     while let Some(verdict) = playing.next().await {
         tell(&verdict);
         verdicts.push(verdict);
     }
     for scene in alone {
-        let verdict = compare(scene, &model, &real).await;
+        let verdict = compare(scene, &model, &real, &everywhere).await;
         tell(&verdict);
         verdicts.push(verdict);
     }
-    Ok(Report::new(options.kubevirt, verdicts))
+    let mut report = Report::new(options.kubevirt, verdicts);
+    if options.only.is_empty() {
+        report.forget_nothing(&everywhere);
+    }
+    Ok(report)
 }
 
 fn wanted(scene: &Scene, only: &[String]) -> bool {
     only.is_empty() || only.iter().any(|part| scene.name.contains(part.as_str()))
 }
 
-async fn compare(scene: Scene, model: &Arc<Side>, real: &Arc<Side>) -> Verdict {
+async fn compare(
+    scene: Scene,
+    model: &Arc<Side>,
+    real: &Arc<Side>,
+    everywhere: &[Difference],
+) -> Verdict {
     let (told, really) = tokio::join!(scene::play(&scene, model), scene::play(&scene, real));
-    verdict::judge(scene, told, really, model.kubevirt)
+    verdict::judge(scene, &told, &really, model.kubevirt, everywhere)
 }
 
 /// Reads `1.7` or `1.7.0`.

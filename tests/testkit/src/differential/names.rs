@@ -71,6 +71,9 @@ impl Names {
                 return format!("{before}{token}");
             }
         }
+        if is_time(word) {
+            return "<time>".to_owned();
+        }
         if is_uid(word) {
             return "<uid>".to_owned();
         }
@@ -118,6 +121,11 @@ impl Names {
 
 fn is_word(char: char) -> bool {
     char.is_ascii_alphanumeric() || "-._:".contains(char)
+}
+
+/// `2026-01-01T00:00:00Z`, with or without a fraction.
+fn is_time(word: &str) -> bool {
+    word.len() >= 20 && word.ends_with('Z') && word.as_bytes()[10] == b'T' && word.starts_with("20")
 }
 
 fn is_uid(word: &str) -> bool {

@@ -2,6 +2,7 @@
 
 use comfy_table::{Table, presets};
 
+use super::table::Difference;
 use super::verdict::{Outcome, Verdict};
 
 /// Everything that was compared.
@@ -11,17 +12,39 @@ pub struct Report {
     pub kubevirt: (u8, u8),
     /// The scenes.
     pub verdicts: Vec<Verdict>,
+    /// Listed for every scene, found in none.
+    pub unused: Vec<String>,
 }
 
 impl Report {
     /// A report of these scenes.
     pub fn new(kubevirt: (u8, u8), verdicts: Vec<Verdict>) -> Self {
-        Self { kubevirt, verdicts }
+        Self {
+            kubevirt,
+            verdicts,
+            unused: Vec::new(),
+        }
+    }
+
+    /// After a whole run: what is listed for every scene and was found in none.
+    pub fn forget_nothing(&mut self, everywhere: &[Difference]) {
+        let found = |what: &String| {
+            self.verdicts
+                .iter()
+                .any(|verdict| verdict.used.contains(what))
+        };
+        self.unused = everywhere
+            .iter()
+            .filter(|one| one.concerns(self.kubevirt) && !one.race && !found(&one.what))
+            .map(|one| one.what.clone())
+            .collect();
     }
 
     /// Whether there is no unexplained difference.
     pub fn passed(&self) -> bool {
-        !self.verdicts.is_empty() && self.verdicts.iter().all(Verdict::passed)
+        self.unused.is_empty()
+            && !self.verdicts.is_empty()
+            && self.verdicts.iter().all(Verdict::passed)
     }
 
     /// The whole table, what differs, and the count.
@@ -45,7 +68,14 @@ impl Report {
             .filter(|verdict| !verdict.passed())
             .map(wrong)
             .collect();
-        format!("{table}\n{wrong}\n{}\n", self.count())
+        let unused: String = self
+            .unused
+            .iter()
+            .map(|what| {
+                format!("! {what} is listed for every scene and differs in none any more\n")
+            })
+            .collect();
+        format!("{table}\n{wrong}{unused}\n{}\n", self.count())
     }
 
     fn count(&self) -> String {

@@ -109,10 +109,12 @@ impl Side {
     pub async fn real(kubeconfig: &Path, kubevirt: (u8, u8), play: bool) -> anyhow::Result<Self> {
         let read = kube::config::Kubeconfig::read_from(kubeconfig)
             .with_context(|| format!("cannot read {}", kubeconfig.display()))?;
-        let config =
+        let mut config =
             kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default())
                 .await
                 .with_context(|| format!("cannot use {}", kubeconfig.display()))?;
+        // Every answer is wanted, also 429 and 503.
+        config.default_retry = false;
         let admin = kube::Client::try_from(config)?;
         let mut side = Self {
             name: "real",

@@ -159,6 +159,9 @@ pub struct Difference {
     pub what: String,
     /// Why it may stay.
     pub why: String,
+    /// It depends on who is faster: it need not be found.
+    #[serde(default)]
+    pub race: bool,
     /// First KubeVirt version with it.
     #[serde(default)]
     pub since: Option<String>,
@@ -188,6 +191,27 @@ const FILES: &[(&str, &str)] = files![
 #[derive(Deserialize)]
 struct File {
     scene: Vec<Scene>,
+}
+
+/// Differences of the changes that are known in every scene.
+const EVERYWHERE: &str = include_str!("table/everywhere.toml");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Everywhere {
+    differs: Vec<Difference>,
+}
+
+/// The differences that are listed for every scene; one that no scene has is an error once all were played.
+pub fn everywhere(folder: Option<&Path>) -> anyhow::Result<Vec<Difference>> {
+    const NAME: &str = "everywhere.toml";
+    let text = match folder {
+        Some(folder) => std::fs::read_to_string(folder.join(NAME))?,
+        None => EVERYWHERE.to_owned(),
+    };
+    let file: Everywhere =
+        toml::from_str(&text).map_err(|error| anyhow::anyhow!("table/{NAME}: {error}"))?;
+    Ok(file.differs)
 }
 
 /// All scenes: those that are built in, or those of a folder (for whoever writes them). Fails when a file is wrong.

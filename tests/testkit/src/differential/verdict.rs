@@ -38,6 +38,8 @@ pub struct Verdict {
     pub lines: Vec<Line>,
     /// Why it could not be played to its end.
     pub problems: Vec<String>,
+    /// The differences listed for every scene that this one has.
+    pub used: Vec<String>,
 }
 
 impl Verdict {
@@ -52,8 +54,15 @@ impl Verdict {
 }
 
 /// Compares what both sides told.
-pub fn judge(scene: Scene, model: Told, real: Told, version: (u8, u8)) -> Verdict {
+pub fn judge(
+    scene: Scene,
+    model: &Told,
+    real: &Told,
+    version: (u8, u8),
+    everywhere: &[Difference],
+) -> Verdict {
     let mut lines = Vec::new();
+    let mut used = Vec::new();
     let mut problems: Vec<String> = [("model", &model.problem), ("real", &real.problem)]
         .into_iter()
         .filter_map(|(side, problem)| Some(format!("{side}: {}", problem.as_ref()?)))
@@ -66,7 +75,7 @@ pub fn judge(scene: Scene, model: Told, real: Told, version: (u8, u8)) -> Verdic
                 .find(|(case, _)| case == title)
                 .map(|(_, answer)| answer.clone())
         };
-        let (Some(ours), Some(theirs)) = (of(&model), of(&real)) else {
+        let (Some(ours), Some(theirs)) = (of(model), of(real)) else {
             problems.push(format!("{title}: never asked on both sides"));
             continue;
         };
@@ -77,20 +86,30 @@ pub fn judge(scene: Scene, model: Told, real: Told, version: (u8, u8)) -> Verdic
         });
     }
     if scene.changes && problems.is_empty() {
+        let found = by_field(&model.changes, &real.changes);
+        let general = |what: &str| {
+            everywhere
+                .iter()
+                .filter(|one| one.concerns(version) && covers(one, what))
+                .map(|one| one.what.clone())
+                .collect::<Vec<_>>()
+        };
+        used = found.iter().flat_map(|(what, _)| general(what)).collect();
+        let own: Vec<Found> = found
+            .into_iter()
+            .filter(|(what, _)| general(what).is_empty())
+            .collect();
         lines.push(Line {
             case: "(changes)".to_owned(),
             code: format!("{} fields", real.changes.by_field().len()),
-            outcome: settle(
-                &by_field(&model.changes, &real.changes),
-                &scene.differs,
-                version,
-            ),
+            outcome: settle(&own, &scene.differs, version),
         });
     }
     Verdict {
         scene: scene.name,
         lines,
         problems,
+        used,
     }
 }
 
@@ -158,7 +177,7 @@ fn settle(found: &[Found], listed: &[Difference], version: (u8, u8)) -> Outcome 
     wrong.extend(
         listed
             .iter()
-            .filter(|one| !found.iter().any(|(what, _)| covers(one, what)))
+            .filter(|one| !one.race && !found.iter().any(|(what, _)| covers(one, what)))
             .map(|one| {
                 format!(
                     "{}: is listed as a difference and is none any more ({})",
@@ -180,13 +199,23 @@ fn settle(found: &[Found], listed: &[Difference], version: (u8, u8)) -> Outcome 
     )
 }
 
-/// A trailing `*` covers everything that begins so, a leading one everything that ends so.
+/// Each `*` stands for any text.
 fn covers(listed: &Difference, what: &str) -> bool {
-    match (listed.what.strip_suffix('*'), listed.what.strip_prefix('*')) {
-        (Some(prefix), _) => what.starts_with(prefix),
-        (None, Some(suffix)) => what.ends_with(suffix),
-        (None, None) => what == listed.what,
+    let mut parts = listed.what.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| what.strip_prefix(first)) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else {
+        return rest.is_empty();
+    };
+    for part in middle {
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
     }
+    rest.ends_with(last)
 }
 
 #[cfg(test)]

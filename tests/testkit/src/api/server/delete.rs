@@ -75,6 +75,26 @@ impl Options {
     }
 }
 
+/// What is told of an object that is gone at once.
+fn gone(kind: &Kind, old: &Value) -> http::Response<answer::Body> {
+    let metadata = &old["metadata"];
+    let mut details =
+        json!({"name": metadata["name"], "kind": kind.plural, "uid": metadata["uid"]});
+    if !kind.group.is_empty() {
+        details["group"] = json!(kind.group);
+    }
+    answer::json(
+        200,
+        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}),
+    )
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    object["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|all| !all.is_empty())
+}
+
 impl Server {
     pub(super) async fn delete(&self, context: &Context<'_>) -> Answer {
         let Context {
@@ -89,7 +109,12 @@ impl Server {
         self.check_delete(identity, call, kind, &old).await?;
         options.check(kind, &old)?;
         if options.dry_run {
-            return Ok(self.show(context, kind, 200, &old));
+            let stays = kind.plural == "pods" || has_finalizers(&old);
+            return Ok(if stays {
+                self.show(context, kind, 200, &old)
+            } else {
+                gone(kind, &old)
+            });
         }
         let (namespace, name) = place_of(&old);
         let after = self
@@ -106,17 +131,7 @@ impl Server {
             {
                 Ok(self.show(context, kind, 200, &object))
             }
-            Some(_) => {
-                let mut details =
-                    json!({"name": name, "kind": kind.plural, "uid": old["metadata"]["uid"]});
-                if !kind.group.is_empty() {
-                    details["group"] = json!(kind.group);
-                }
-                Ok(answer::json(
-                    200,
-                    &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}),
-                ))
-            }
+            Some(_) => Ok(gone(kind, &old)),
         }
     }
 
@@ -205,6 +220,6 @@ fn read_options(body: &[u8]) -> Result<Value, Failure> {
     if body.is_empty() {
         Ok(json!({}))
     } else {
-        read_json(body)
+        read_json("DeleteOptions", body)
     }
 }
