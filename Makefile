@@ -42,4 +42,5 @@ install: build
 	for root in systemd packaging/generated; do \
 	  (cd $$root && find usr -type f) | while read -r file; do install -Dm644 "$$root/$$file" "$(DESTDIR)/$$file" || exit 1; done || exit 1; done
 	install -Dm644 packaging/generated/zsh/_vmdrain-agent $(DESTDIR)/usr/share/zsh/site-functions/_vmdrain-agent
+	install -Dm644 -t $(DESTDIR)/usr/share/vmdrain-agent/rbac packaging/rbac/*
 	install -Dm644 -t $(DESTDIR)/usr/share/doc/vmdrain-agent README.md CHANGELOG.md docs/*

@@ -71,6 +71,9 @@ struct DifferentialArguments {
     /// Only scenes whose name contains this.
     #[arg(long)]
     only: Vec<String>,
+    /// How often each story whose order of changes is compared is played; 0: not at all.
+    #[arg(long, default_value_t = 3)]
+    plays: usize,
     /// A folder with the table's files, instead of those that are built in.
     #[arg(long)]
     table: Option<PathBuf>,
@@ -281,6 +284,7 @@ fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
         kubevirt: version,
         play: arguments.play,
         only: arguments.only,
+        plays: arguments.plays,
         table: arguments.table,
         jobs: arguments.jobs,
     };

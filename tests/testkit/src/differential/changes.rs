@@ -324,12 +324,6 @@ fn ignored(field: &str) -> bool {
 /// Every leaf with its path; elements of a list by `type` or `name` where they have one.
 fn flatten(value: &Value, path: &str, into: &mut BTreeMap<String, Value>) {
     match value {
-        Value::Object(fields) if path == "/status/activePods" => {
-            // The keys are uids.
-            let mut nodes: Vec<&Value> = fields.values().collect();
-            nodes.sort_by_key(|node| node.to_string());
-            into.insert(path.to_owned(), nodes.into_iter().cloned().collect());
-        }
         Value::Object(fields) => {
             for (key, value) in fields {
                 flatten(value, &format!("{path}/{key}"), into);

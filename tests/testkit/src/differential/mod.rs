@@ -39,6 +39,8 @@ pub struct Options {
     pub play: bool,
     /// Only scenes whose name contains one of these; empty: all.
     pub only: Vec<String>,
+    /// How often each story whose order is compared is played; 0: not at all.
+    pub plays: usize,
     /// A folder with the table's files, instead of those that are built in.
     pub table: Option<PathBuf>,
     /// How many scenes are played at a time.
@@ -69,7 +71,9 @@ pub async fn run(options: &Options, tell: &dyn Fn(&Verdict)) -> anyhow::Result<R
         tell(&verdict);
         verdicts.push(verdict);
     }
+    let orders = orders::record(&model, &real, options.plays, options.table.as_deref()).await?;
     let mut report = Report::new(options.kubevirt, verdicts);
+    report.orders = orders;
     if options.only.is_empty() {
         report.forget_nothing(&everywhere);
     }

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 /// Names made by a server that both sides tell as a prefix and five letters.
-const GENERATED: [&str; 5] = [
+const GENERATED: [&str; 6] = [
+    "generated-",
     "virt-launcher-",
     "kubevirt-evacuation-",
     "kubevirt-disruption-budget-",
@@ -74,6 +75,9 @@ impl Names {
         if is_time(word) {
             return "<time>".to_owned();
         }
+        if word.split('.').count() == 4 && word.split('.').all(|part| part.parse::<u8>().is_ok()) {
+            return "<ip>".to_owned();
+        }
         if is_uid(word) {
             return "<uid>".to_owned();
         }
@@ -91,6 +95,8 @@ impl Names {
     }
 
     /// A value in which every text is replaced and what every write changes is left out.
+    ///
+    /// The keys of `activePods` are uids, so only the nodes are kept.
     pub fn value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.text(text)),
@@ -114,6 +120,16 @@ impl Names {
             .any(|end| key.ends_with(end));
         if time && value.is_string() {
             return Value::String("<time>".to_owned());
+        }
+        if key == "activePods"
+            && let Value::Object(pods) = value
+        {
+            let mut nodes: Vec<String> = pods
+                .values()
+                .map(|node| self.text(node.as_str().unwrap_or_default()))
+                .collect();
+            nodes.sort();
+            return Value::String(nodes.join(" "));
         }
         self.value(value)
     }

@@ -2,6 +2,7 @@
 
 use comfy_table::{Table, presets};
 
+use super::orders::Finding;
 use super::table::Difference;
 use super::verdict::{Outcome, Verdict};
 
@@ -14,6 +15,8 @@ pub struct Report {
     pub verdicts: Vec<Verdict>,
     /// Listed for every scene, found in none.
     pub unused: Vec<String>,
+    /// The order of the changes in the stories.
+    pub orders: Vec<Finding>,
 }
 
 impl Report {
@@ -23,6 +26,7 @@ impl Report {
             kubevirt,
             verdicts,
             unused: Vec::new(),
+            orders: Vec::new(),
         }
     }
 
@@ -43,6 +47,7 @@ impl Report {
     /// Whether there is no unexplained difference.
     pub fn passed(&self) -> bool {
         self.unused.is_empty()
+            && self.orders.iter().all(|one| one.breaches.is_empty())
             && !self.verdicts.is_empty()
             && self.verdicts.iter().all(Verdict::passed)
     }
@@ -75,7 +80,8 @@ impl Report {
                 format!("! {what} is listed for every scene and differs in none any more\n")
             })
             .collect();
-        format!("{table}\n{wrong}{unused}\n{}\n", self.count())
+        let orders: String = self.orders.iter().map(Finding::text).collect();
+        format!("{table}\n{wrong}{unused}{orders}\n{}\n", self.count())
     }
 
     fn count(&self) -> String {

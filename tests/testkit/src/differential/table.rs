@@ -193,6 +193,18 @@ struct File {
     scene: Vec<Scene>,
 }
 
+/// The stories whose order of changes is compared.
+pub fn stories(folder: Option<&Path>) -> anyhow::Result<Vec<Scene>> {
+    const NAME: &str = "orders.toml";
+    let text = match folder {
+        Some(folder) => std::fs::read_to_string(folder.join(NAME))?,
+        None => include_str!("table/orders.toml").to_owned(),
+    };
+    let file: File =
+        toml::from_str(&text).map_err(|error| anyhow::anyhow!("table/{NAME}: {error}"))?;
+    Ok(file.scene)
+}
+
 /// Differences of the changes that are known in every scene.
 const EVERYWHERE: &str = include_str!("table/everywhere.toml");
 
