@@ -42,6 +42,9 @@ pub async fn play(scene: &Scene, side: &Side) -> Told {
         told.changes = Changes::of(recorder.stop(), &stage.names);
     }
     stage.clear().await;
+    if let Err(error) = side.revoke(&scene.rights).await {
+        told.problem.get_or_insert(format!("{error:#}"));
+    }
     told
 }
 
@@ -82,6 +85,7 @@ impl<'a> Stage<'a> {
     }
 
     async fn play(&mut self, scene: &Scene, told: &mut Told) -> anyhow::Result<()> {
+        self.side.grant(&scene.rights).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.words["ns"]}});
         self.side
             .must(
@@ -212,7 +216,8 @@ impl<'a> Stage<'a> {
             return Ok(());
         }
         let ask = self.request(step)?;
-        let who = Who::parse(step.who.as_deref().unwrap_or("admin"), &self.words)?;
+        let who = self.fill(step.who.as_deref().unwrap_or("admin"))?;
+        let who = Who::parse(&who, &self.words)?;
         let reply = self.side.ask(&who, &ask).await;
         match (&step.case, reply) {
             (Some(title), Ok(reply)) => {

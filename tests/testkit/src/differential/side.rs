@@ -14,6 +14,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use super::manifests;
 use crate::actors::fabric::Fabric;
 use crate::actors::ledger::Ledger;
 use crate::actors::{self, Pace};
@@ -246,6 +247,62 @@ impl Side {
         }
     }
 
+    /// Applies parts of `packaging/rbac/`.
+    pub async fn grant(&self, parts: &[String]) -> anyhow::Result<()> {
+        if parts.is_empty() {
+            return Ok(());
+        }
+        if let Reach::Model(cluster) = &self.reach {
+            cluster.server.set_rights(manifests::rights(parts)?);
+            return Ok(());
+        }
+        for part in parts {
+            for object in manifests::objects(part)? {
+                let ask = Ask {
+                    line: format!("POST {}", manifests::path(&object)?),
+                    body: object.to_string(),
+                    headers: vec![("content-type", "application/json".to_owned())],
+                };
+                let code = self.ask(&Who::Admin, &ask).await?.code;
+                anyhow::ensure!(
+                    code == 201 || code == 409,
+                    "packaging/rbac/{part}.yaml: {code}"
+                );
+            }
+        }
+        // Policies take effect one to three seconds after they are made.
+        tokio::time::sleep(EFFECTIVE).await;
+        Ok(())
+    }
+
+    /// Takes them away again.
+    pub async fn revoke(&self, parts: &[String]) -> anyhow::Result<()> {
+        if let Reach::Model(cluster) = &self.reach {
+            if !parts.is_empty() {
+                cluster.server.set_rights(Rights::base());
+            }
+            return Ok(());
+        }
+        for part in parts {
+            for object in manifests::objects(part)? {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let line = format!("DELETE {}/{name}", manifests::path(&object)?);
+                self.ask(
+                    &Who::Admin,
+                    &Ask {
+                        line,
+                        ..Ask::default()
+                    },
+                )
+                .await?;
+            }
+        }
+        if !parts.is_empty() {
+            tokio::time::sleep(NOTICED).await;
+        }
+        Ok(())
+    }
+
     /// Breaks or mends the way to virt-api, for webhooks and for the aggregated API: connections are refused meanwhile.
     pub async fn reach_virt_api(&self, reachable: bool) -> anyhow::Result<()> {
         if let Reach::Model(cluster) = &self.reach {
@@ -300,6 +357,8 @@ impl Side {
 
 /// How long the API server takes at most to follow a changed webhook configuration or APIService.
 const NOTICED: Duration = Duration::from_secs(2);
+/// How long a new admission policy takes at most to be followed.
+const EFFECTIVE: Duration = Duration::from_secs(5);
 /// Where the old port is kept meanwhile.
 const KEPT: &str = "differential.vmdrain.io/port";
 /// Nobody listens here.

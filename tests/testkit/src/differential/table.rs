@@ -19,6 +19,12 @@ pub struct Scene {
     /// The changes of the objects are compared as well; then everything has to settle at the end.
     #[serde(default)]
     pub changes: bool,
+    /// Parts of `packaging/rbac/` that are applied meanwhile; then it has to be `alone`.
+    #[serde(default)]
+    pub rights: Vec<String>,
+    /// The model has nothing to compare with: only what is expected counts.
+    #[serde(default)]
+    pub real_only: bool,
     /// First and last KubeVirt version that it concerns, `1.7`.
     #[serde(default)]
     pub since: Option<String>,
@@ -105,6 +111,8 @@ pub struct Step {
     pub accept: Option<String>,
     /// What of the body counts besides a Status; see [`Compare`].
     pub compare: Compare,
+    /// The code that both sides have to answer.
+    pub expect: Option<u16>,
     /// Known differences of this request.
     pub differs: Vec<Difference>,
     /// First and last KubeVirt version of this step.
@@ -186,6 +194,7 @@ const FILES: &[(&str, &str)] = files![
     "kubelet.toml",
     "errors.toml",
     "cluster.toml",
+    "rights.toml",
 ];
 
 #[derive(Deserialize)]

@@ -75,14 +75,19 @@ pub fn judge(
                 .find(|(case, _)| case == title)
                 .map(|(_, answer)| answer.clone())
         };
-        let (Some(ours), Some(theirs)) = (of(model), of(real)) else {
+        let ours = if scene.real_only { of(real) } else { of(model) };
+        let (Some(ours), Some(theirs)) = (ours, of(real)) else {
             problems.push(format!("{title}: never asked on both sides"));
             continue;
         };
         lines.push(Line {
             case: title.clone(),
             code: theirs.code(),
-            outcome: settle(&differences(&ours, &theirs), &step.differs, version),
+            outcome: expected(
+                step.expect,
+                &theirs,
+                settle(&differences(&ours, &theirs), &step.differs, version),
+            ),
         });
     }
     if scene.changes && problems.is_empty() {
@@ -110,6 +115,23 @@ pub fn judge(
         lines,
         problems,
         used,
+    }
+}
+
+/// Two sides that agree may both be wrong.
+fn expected(code: Option<u16>, real: &Answer, outcome: Outcome) -> Outcome {
+    match code {
+        Some(code) if real.code() != code.to_string() => {
+            let said = real
+                .fields
+                .get("message")
+                .map_or(String::new(), Value::to_string);
+            Outcome::Wrong(vec![format!(
+                "code: expected {code}, the real servers say {} {said}",
+                real.code()
+            )])
+        }
+        _ => outcome,
     }
 }
 

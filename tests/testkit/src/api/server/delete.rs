@@ -185,30 +185,27 @@ impl Server {
     }
 }
 
+/// The policy of `packaging/rbac/own-node-policy.yaml`.
+const POLICY: &str =
+    "ValidatingAdmissionPolicy 'vmdrain-agent-own-node' with binding 'vmdrain-agent-own-node'";
+
 /// The admission policy of the full tier (control-plane.md 6.b): a denial is 422, not 403.
 fn own_vms_policy(identity: &Identity, kind: &Kind, old: &Value) -> Result<(), Failure> {
     let Some(node) = identity.node() else {
         return Ok(());
     };
-    let own = match kind.plural {
-        "virtualmachineinstances" => old["status"]["nodeName"] == node,
-        "virtualmachineinstancemigrations" => {
-            old["metadata"]["annotations"]["kubevirt.io/evacuationMigration"] == node
-        }
-        "virtualmachines" => false,
+    let evacuated = &old["metadata"]["annotations"]["kubevirt.io/evacuationMigration"];
+    let why = match kind.plural {
+        "virtualmachineinstancemigrations" if evacuated == node => return Ok(()),
+        "virtualmachineinstancemigrations" => "may only delete migrations that evacuate it",
+        "virtualmachineinstances" | "virtualmachines" => "may write no VMs",
         _ => return Ok(()),
     };
-    if own {
-        return Ok(());
-    }
     let (_, name) = place_of(old);
-    let policy =
-        "ValidatingAdmissionPolicy 'vmdrain-node-own-vms' with binding 'vmdrain-node-own-vms'";
-    let message = format!(
-        "{}.{} {name:?} is forbidden: {policy} denied request: node {node} may only touch VMIs that run on it",
-        kind.plural, kind.group
-    );
-    Err(Failure::invalid(message).with_object(kind.group, kind.plural, name))
+    let why = format!("{POLICY} denied request: node {node} {why}");
+    let message = format!("{}.{} {name:?} is forbidden: {why}", kind.plural, kind.group);
+    let failure = Failure::invalid(message).with_object(kind.group, kind.plural, name);
+    Err(failure.with_cause("", &why, ""))
 }
 
 fn place_of(object: &Value) -> (&str, &str) {
