@@ -15,7 +15,7 @@ use super::table::{Scene, Step, Vm};
 use crate::world::{VmSpec, objects};
 
 /// How long a state may take to come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 /// Nothing may change for so long before the changes are compared.
 const QUIET: Duration = Duration::from_millis(2500);
