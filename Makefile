@@ -2,7 +2,7 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: build demo test check bench packages install
+.PHONY: build demo test check bench control-plane packages install
 
 build:
 	$(CARGO) build --release --package vmdrain-agent
@@ -16,6 +16,10 @@ demo:
 
 test:
 	tests/run
+
+# The real servers of the tests (etcd, Kubernetes, three KubeVirts), built from Go modules into a cache, once.
+control-plane:
+	tests/control-plane/build
 
 check:
 	$(CARGO) fmt --all --check

@@ -10,6 +10,7 @@ pub mod host;
 pub mod kubernetes;
 pub mod kubevirt;
 pub mod logind;
+pub mod plane;
 pub mod scenario;
 pub mod serve;
 pub mod systemd1;

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use testkit::plane::{Version, command as plane};
 use testkit::scenario::Scenario;
 use testkit::scenario::run::many::{self, interrupted, play_all};
+use testkit::scenario::run::real::Planes;
 use testkit::scenario::run::{Options, Shipped, Verdict};
 
 /// A simulated Kubernetes cluster with KubeVirt, for vmdrain-agent.
@@ -29,8 +31,47 @@ enum Command {
     /// Asks the model and real servers the same requests and compares the answers. Exit code 0: no unexplained difference, 1: there is
     /// one, 2: it could not be played.
     Differential(DifferentialArguments),
+    /// Starts, ends or shows a real control plane on this machine: Kubernetes and KubeVirt as plain processes on loopback, with played
+    /// nodes. Needs Go for the first time; no root.
+    #[command(subcommand)]
+    ControlPlane(ControlPlaneCommand),
     /// Shows the agent at work: a host with eight VMs is powered off. Needs dbus-daemon, no root and no cluster.
     Demo(DemoArguments),
+}
+
+#[derive(Debug, Subcommand)]
+enum ControlPlaneCommand {
+    /// Starts one in the background and returns when it answers.
+    Up(UpArguments),
+    /// Ends one and removes its folder.
+    Down(WhereArguments),
+    /// Says what runs. Exit code 1 when something does not.
+    Status(WhereArguments),
+    /// The process in the background.
+    #[command(hide = true)]
+    Keep(UpArguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct WhereArguments {
+    /// Which KubeVirt: 1.5, 1.7 or 1.8.
+    #[arg(long, default_value = "1.7")]
+    kubevirt: Version,
+    /// Its folder; by default one for each version, in the folder for temporary files.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct UpArguments {
+    #[command(flatten)]
+    place: WhereArguments,
+    /// The played nodes.
+    #[arg(long, value_delimiter = ',', default_value = "n1,n2,n3")]
+    nodes: Vec<String>,
+    /// The API server answers on this address of the machine, too.
+    #[arg(long)]
+    address: Vec<std::net::IpAddr>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -59,9 +100,9 @@ struct ServeArguments {
 
 #[derive(Debug, clap::Args)]
 struct DifferentialArguments {
-    /// Kubeconfig of an administrator of the real control plane.
+    /// Kubeconfig of an administrator of a control plane that runs; without it one is started, and ended afterwards.
     #[arg(long)]
-    against_kubeconfig: PathBuf,
+    against_kubeconfig: Option<PathBuf>,
     /// The KubeVirt version that runs there.
     #[arg(long, default_value = "1.7")]
     kubevirt: String,
@@ -122,9 +163,15 @@ struct ScenarioArguments {
     /// The binary to play with; by default the one beside this program.
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// How many seconds of a story pass in a real one (front `binary`).
-    #[arg(long, default_value_t = 20.0)]
-    speed: f64,
+    /// How many seconds of a story pass in a real one: 20 for the binary, 4 for the control plane, whose controllers keep real time.
+    #[arg(long)]
+    speed: Option<f64>,
+    /// Which KubeVirt the control plane has: 1.5, 1.7 or 1.8.
+    #[arg(long, default_value = "1.7")]
+    kubevirt: Version,
+    /// Where control planes keep their files (logs, kubeconfigs), which then stay there.
+    #[arg(long)]
+    dir: Option<PathBuf>,
     /// How many stories are played at a time.
     #[arg(short, long, default_value_t = 1)]
     jobs: usize,
@@ -146,7 +193,7 @@ enum Front {
     Model,
     /// The shipped binary over HTTPS and a private bus with a stand-in logind.
     Binary,
-    /// A real control plane.
+    /// The shipped binary with a real API server, real controllers, virt-api and virt-controller; only nodes are played.
     ControlPlane,
 }
 
@@ -159,11 +206,16 @@ enum Format {
     Json,
 }
 
+/// How many seconds of a story pass in a real one: with nothing but simulated parts, and with real controllers.
+const FAST: f64 = 20.0;
+const REAL_SPEED: f64 = 4.0;
+
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Scenario(arguments) => scenarios(&arguments),
         Command::Bench(arguments) => bench(&arguments),
         Command::Serve(arguments) => ended(serve(arguments)),
+        Command::ControlPlane(command) => ended(control_plane(command)),
         Command::Demo(arguments) => ended(demo(&arguments)),
         Command::Differential(arguments) => ended(differential(arguments)),
     }
@@ -205,9 +257,16 @@ fn front(arguments: &ScenarioArguments) -> anyhow::Result<many::Front> {
         Front::Model => Ok(many::Front::Model),
         Front::Binary => Ok(many::Front::Binary(Shipped {
             binary: agent(arguments.binary.as_deref())?,
-            speed: arguments.speed,
+            speed: arguments.speed.unwrap_or(FAST),
         })),
-        Front::ControlPlane => anyhow::bail!("not yet: stories on a real control plane"),
+        Front::ControlPlane => Ok(many::Front::ControlPlane(Planes {
+            shipped: Shipped {
+                binary: agent(arguments.binary.as_deref())?,
+                speed: arguments.speed.unwrap_or(REAL_SPEED),
+            },
+            version: arguments.kubevirt,
+            keep: arguments.dir.clone(),
+        })),
     }
 }
 
@@ -246,6 +305,30 @@ fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
     })
 }
 
+fn control_plane(command: ControlPlaneCommand) -> anyhow::Result<ExitCode> {
+    let dir = |place: WhereArguments| {
+        let usual = || plane::usual_dir(place.kubevirt);
+        place.dir.clone().unwrap_or_else(usual)
+    };
+    let up = |arguments: UpArguments| plane::Up {
+        version: arguments.place.kubevirt,
+        nodes: arguments.nodes,
+        addresses: arguments.address,
+        dir: dir(arguments.place),
+    };
+    match command {
+        ControlPlaneCommand::Up(arguments) => plane::up(&up(arguments))?,
+        ControlPlaneCommand::Down(place) => plane::down(&dir(place))?,
+        ControlPlaneCommand::Status(place) => {
+            if !plane::status(&dir(place))? {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        ControlPlaneCommand::Keep(arguments) => runtime()?.block_on(plane::keep(&up(arguments)))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn serve(arguments: ServeArguments) -> anyhow::Result<ExitCode> {
     const USUAL: &str = "name = \"served\"\n[[node]]\nname = \"n2\"\n[[node]]\nname = \"n3\"\n[[vm]]\nname = \"vm\"\ncount = 10\n";
     let scenario = match &arguments.file {
@@ -280,7 +363,7 @@ fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
     use testkit::differential;
     let version = differential::version(&arguments.kubevirt)?;
     let options = differential::Options {
-        kubeconfig: arguments.against_kubeconfig,
+        kubeconfig: arguments.against_kubeconfig.unwrap_or_default(),
         kubevirt: version,
         play: arguments.play,
         only: arguments.only,
@@ -297,7 +380,7 @@ fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
     };
     let report = runtime()?.block_on(async {
         tokio::select! {
-            report = differential::run(&options, &tell) => report,
+            report = differential::run_anywhere(options, &tell) => report,
             () = interrupted() => anyhow::bail!("interrupted"),
         }
     })?;
@@ -313,7 +396,16 @@ fn summary(verdicts: &[Verdict], format: Format) -> ExitCode {
     let failed = verdicts.iter().filter(|verdict| !verdict.passed).count();
     match format {
         Format::Text if verdicts.len() > 1 => {
-            say(&format!("{} stories, {failed} failed\n", verdicts.len()));
+            let skipped = verdicts.iter().filter(|one| one.skipped.is_some()).count();
+            let rest = if skipped > 0 {
+                format!(", {skipped} not for this front")
+            } else {
+                String::new()
+            };
+            say(&format!(
+                "{} stories, {failed} failed{rest}\n",
+                verdicts.len()
+            ));
         }
         Format::Text => {}
         Format::Json => match serde_json::to_string_pretty(verdicts) {

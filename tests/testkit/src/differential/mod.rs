@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt as _, stream};
 
+use crate::plane;
 use report::Report;
 use side::Side;
 use table::{Difference, Scene};
@@ -32,7 +33,7 @@ use verdict::Verdict;
 /// What is compared.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Kubeconfig of a cluster administrator of the real servers.
+    /// Kubeconfig of a cluster administrator of the real servers; empty: a control plane of our own.
     pub kubeconfig: PathBuf,
     /// The KubeVirt version that runs there, major and minor.
     pub kubevirt: (u8, u8),
@@ -46,6 +47,27 @@ pub struct Options {
     pub table: Option<PathBuf>,
     /// How many scenes are played at a time.
     pub jobs: usize,
+}
+
+/// As [`run`]; without a kubeconfig a control plane is started for it, and ended afterwards.
+pub async fn run_anywhere(mut options: Options, tell: &dyn Fn(&Verdict)) -> anyhow::Result<Report> {
+    if !options.kubeconfig.as_os_str().is_empty() {
+        return run(&options, tell).await;
+    }
+    let (major, minor) = options.kubevirt;
+    let version: plane::Version = format!("{major}.{minor}")
+        .parse()
+        .map_err(anyhow::Error::msg)?;
+    let folder = tempfile::Builder::new().prefix("differential").tempdir()?;
+    let plane = plane::ControlPlane::start(plane::Options::new(version, folder.path()), |step| {
+        tracing::info!("{step}");
+    })
+    .await?;
+    options.kubeconfig = plane.kubeconfig(&plane::Who::Admin)?;
+    options.play = true;
+    let report = run(&options, tell).await;
+    drop(plane);
+    report
 }
 
 /// Plays every scene on both sides; `tell` hears each verdict as it is found.

@@ -46,6 +46,10 @@ pub(super) fn read(source: Source<'_>) -> Result<Draft, Problem> {
     let document = DeTable::parse(source.text)
         .map_err(|error| source.toml_problem(&error, &(0..0)))?
         .into_inner();
+    let version_named = document
+        .get("kubevirt")
+        .and_then(|table| table.get_ref().as_table())
+        .is_some_and(|table| table.contains_key("version"));
     let mut reader = Reader { source, document };
     let draft = Draft {
         name: reader.one("name")?.ok_or_else(|| {
@@ -54,7 +58,10 @@ pub(super) fn read(source: Source<'_>) -> Result<Draft, Problem> {
         about: reader.or_default("about")?.what,
         issue: reader.one("issue")?.map(|issue| issue.what),
         allow: reader.or_default("allow")?,
-        kubevirt: reader.or_default("kubevirt")?.what,
+        kubevirt: KubeVirt {
+            version_named,
+            ..reader.or_default("kubevirt")?.what
+        },
         host: reader.or_default("host")?,
         agent: reader.or_default("agent")?,
         nodes: reader.many("node")?,

@@ -13,6 +13,9 @@ use super::words::{Migratable, Outcome, PodOwner, Recreated, Rights, Share, Vers
 pub struct KubeVirt {
     /// Which KubeVirt behaves here.
     pub version: Version,
+    /// Whether the story names the version, because it is about it.
+    #[serde(skip)]
+    pub version_named: bool,
     /// Migrations at once in the cluster.
     pub parallel_migrations_per_cluster: u32,
     /// Migrations at once out of one node.
@@ -29,6 +32,7 @@ impl Default for KubeVirt {
     fn default() -> Self {
         Self {
             version: Version { major: 1, minor: 7 },
+            version_named: false,
             parallel_migrations_per_cluster: 5,
             parallel_outbound_migrations_per_node: 2,
             cluster_eviction_strategy: EvictionStrategy::None,

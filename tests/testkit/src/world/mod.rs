@@ -106,6 +106,29 @@ fn settle(store: &Store, virt_api: &VirtApi, inventory: &Inventory) -> Result<()
 }
 
 impl World {
+    /// A world whose controllers are real ones elsewhere: `store` holds what is seen of it. Only hosts and the invariants are here.
+    pub fn onlooker(
+        store: &Store,
+        virt_api: &VirtApi,
+        (fabric, ledger): (Fabric, Ledger),
+        clients: Arc<Clients>,
+    ) -> Self {
+        let world = Self {
+            store: store.clone(),
+            virt_api: virt_api.clone(),
+            virt_controller: engine::Switch::new(store.clock().clone()),
+            fabric,
+            ledger,
+            recorder: Arc::new(Recorder::new(store, virt_api)),
+            clients,
+            pace: Pace::default(),
+            seed: 1,
+            tasks: std::sync::Mutex::default(),
+        };
+        world.keep(tokio::spawn(world.recorder.clone().run(store.clone())).abort_handle());
+        world
+    }
+
     fn spawn_controllers(&self) {
         let timings = &self.virt_api.settings().timings;
         let virt = engine::run(

@@ -6,6 +6,7 @@
 mod checks;
 mod delete;
 mod evict;
+mod forward;
 mod paths;
 mod read;
 mod reviews;
@@ -17,6 +18,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::{Request, Response, header};
 use serde_json::{Value, json};
 
@@ -48,6 +50,18 @@ pub struct Server {
     pub log: Log,
     /// Who may do what.
     rights: RwLock<Arc<Rights>>,
+    /// A real server that answers instead; this one then only logs, and misbehaves where a story wants it.
+    upstream: Option<Arc<dyn Upstream>>,
+}
+
+/// A real API server behind this one.
+pub trait Upstream: Send + Sync {
+    /// Its answer to a request of this identity, or why there is none.
+    fn forward(
+        &self,
+        identity: &Identity,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'static, Result<Response<Body>, Failure>>;
 }
 
 /// One authorized request on its way to its handler.
@@ -59,6 +73,8 @@ struct Context<'a> {
     /// `Content-Type` header.
     content_type: &'a str,
     body: &'a Bytes,
+    /// The request line and all headers.
+    parts: &'a http::request::Parts,
 }
 
 type Answer = Result<Response<Body>, Failure>;
@@ -82,6 +98,23 @@ impl Server {
             faults: Faults::default(),
             log: Log::default(),
             rights: RwLock::new(Arc::new(rights)),
+            upstream: None,
+        })
+    }
+
+    /// A server in front of a real one. `store` holds what is seen of the real one's objects, for the clock and for whoever looks on.
+    pub fn before(
+        upstream: Arc<dyn Upstream>,
+        store: Store,
+        admission: Arc<dyn Admission>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            admission,
+            faults: Faults::default(),
+            log: Log::default(),
+            rights: RwLock::default(),
+            upstream: Some(upstream),
         })
     }
 
@@ -100,7 +133,10 @@ impl Server {
 
     /// Forgets the history and sends 410 to every open watch.
     pub fn expire_watches(&self) {
-        self.store.compact();
+        // The history of a real server is its own.
+        if self.upstream.is_none() {
+            self.store.compact();
+        }
         self.faults.expire_watches();
     }
 
@@ -145,6 +181,7 @@ impl Server {
             accept: text(header::ACCEPT),
             content_type: text(header::CONTENT_TYPE),
             body: &body,
+            parts: &parts,
         };
         let result = match plan.effect {
             Some((_, Effect::Answer(failure))) => Err(failure),
@@ -217,6 +254,9 @@ impl Server {
                 .accepts(identity.generation, self.clock().elapsed())
         {
             return Err(Failure::unauthorized());
+        }
+        if let Some(upstream) = &self.upstream {
+            return self.forward(upstream, context).await;
         }
         self.rights().authorize(identity, call, &self.store)?;
         if call.resource.is_empty() {

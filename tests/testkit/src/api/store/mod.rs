@@ -177,6 +177,24 @@ impl Store {
         Some(Ok((*after).clone()))
     }
 
+    /// Puts an object in as another server has it, with its uid and dates: one event, none when nothing is new. Only the
+    /// `resourceVersion` is this store's own.
+    pub fn mirror(&self, resource: &str, object: Value) -> Option<Arc<Value>> {
+        let mut state = self.lock();
+        let stored = state.mirror(resource, object);
+        self.publish(&state);
+        stored
+    }
+
+    /// Takes an object out, whatever its finalizers say.
+    pub fn forget(&self, resource: &str, namespace: &str, name: &str) {
+        let mut state = self.lock();
+        if let Some(before) = state.get(resource, namespace, name) {
+            state.remove(resource, &before, (*before).clone());
+            self.publish(&state);
+        }
+    }
+
     /// What [`try_update`](Self::try_update) would store, without storing it (dry run).
     pub fn preview_update<E>(
         &self,

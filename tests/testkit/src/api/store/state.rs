@@ -256,6 +256,22 @@ impl State {
         self.record(ChangeKind::Modified, resource, object, Some(before.clone()))
     }
 
+    /// Stores an object as it is; `None` when nothing is new. Another uid is another object: the old one is removed first.
+    pub(super) fn mirror(&mut self, resource: &str, object: Value) -> Option<Arc<Value>> {
+        let (namespace, name) = key_of(&object);
+        let Some(before) = self.get(resource, &namespace, &name) else {
+            return Some(self.record(ChangeKind::Added, resource, object, None));
+        };
+        if before["metadata"]["uid"] != object["metadata"]["uid"] {
+            self.remove(resource, &before, (*before).clone());
+            return Some(self.record(ChangeKind::Added, resource, object, None));
+        }
+        let mut object = object;
+        object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+        (object != *before)
+            .then(|| self.record(ChangeKind::Modified, resource, object, Some(before)))
+    }
+
     /// Stores `object` in the place of `before` even when its deletion is complete.
     pub(super) fn show(&mut self, before: &Arc<Value>, object: Value) -> Arc<Value> {
         self.record(ChangeKind::Modified, "pods", object, Some(before.clone()))

@@ -247,3 +247,30 @@ async fn events_are_counted() {
     assert_eq!(counted["lastTimestamp"], "2026-01-01T00:00:09Z");
     assert_eq!(counted["involvedObject"]["kind"], "Pod");
 }
+
+#[test]
+fn a_mirror_keeps_what_is_the_others() {
+    let store = Store::new(SimClock::new(1.0), 1);
+    let pod = |uid: &str, version: &str| json!({"metadata": {"name": "a", "namespace": "x", "uid": uid, "resourceVersion": version}});
+    let first = store.mirror("pods", pod("u1", "77")).unwrap();
+    assert_eq!(first["metadata"]["uid"], "u1");
+    assert_ne!(first["metadata"]["resourceVersion"], "77");
+    let revision = store.revision();
+    // Seen again, in a version in which nothing else is new.
+    assert!(store.mirror("pods", pod("u1", "78")).is_none());
+    assert_eq!(store.revision(), revision);
+    // Another object of the same name.
+    store.mirror("pods", pod("u2", "79")).unwrap();
+    store.forget("pods", "x", "a");
+    store.forget("pods", "x", "a");
+    let kinds: Vec<ChangeKind> = store
+        .changes_since(revision)
+        .unwrap()
+        .iter()
+        .map(|change| change.kind)
+        .collect();
+    assert_eq!(
+        kinds,
+        [ChangeKind::Deleted, ChangeKind::Added, ChangeKind::Deleted]
+    );
+}

@@ -26,6 +26,8 @@ pub struct Cluster {
     pub server: Arc<Server>,
     /// Everything behind it.
     pub world: World,
+    /// The real control plane behind it, when there is one: the world then only looks on.
+    pub real: Option<super::real::Real>,
 }
 
 /// Transfer speed when a VM names none.
@@ -85,7 +87,11 @@ impl Cluster {
             seed,
         )
         .map_err(|failure| failure.message)?;
-        Ok(Self { server, world })
+        Ok(Self {
+            server,
+            world,
+            real: None,
+        })
     }
 
     /// The objects.
@@ -121,7 +127,7 @@ fn client(server: &Arc<Server>, identity: Identity, agent: &'static str) -> kube
     kube::Client::new(named, "default")
 }
 
-fn rights(granted: &Granted) -> Result<Rights, String> {
+pub(super) fn rights(granted: &Granted) -> Result<Rights, String> {
     match granted {
         Granted::Full => Ok(Rights::full()),
         Granted::Base => Ok(Rights::base()),
@@ -129,7 +135,7 @@ fn rights(granted: &Granted) -> Result<Rights, String> {
     }
 }
 
-fn settings(scenario: &Scenario) -> Result<Settings, String> {
+pub(super) fn settings(scenario: &Scenario) -> Result<Settings, String> {
     let kubevirt = &scenario.kubevirt;
     let part =
         |number: u32| u8::try_from(number).map_err(|_| "a version that is too large".to_owned());
@@ -149,7 +155,7 @@ fn settings(scenario: &Scenario) -> Result<Settings, String> {
     })
 }
 
-fn inventory(scenario: &Scenario, machine: &Machine) -> Inventory {
+pub(super) fn inventory(scenario: &Scenario, machine: &Machine) -> Inventory {
     let host = &scenario.host.node;
     let nodes = scenario.nodes.iter().map(|node| {
         let own = if node.name == *host {

@@ -7,7 +7,7 @@ use super::cluster::Cluster;
 use super::ending::Ending;
 use super::player::Player;
 use super::stage::Stage as _;
-use super::{Shipped, Verdict, binary_terms, settings, this_machine};
+use super::{Shipped, Verdict, binary_terms, real, settings, this_machine};
 use crate::clock::SimClock;
 use crate::scenario::Scenario;
 
@@ -26,15 +26,24 @@ impl<'a> Live<'a> {
         shipped: &Shipped,
         seed: u64,
     ) -> anyhow::Result<Self> {
-        let settings = settings(scenario)?;
         // The real date: the binary compares what virt-handler has written with the boot of this machine.
         let clock = SimClock::from_wall(shipped.speed);
         let cluster =
             Cluster::start(scenario, &clock, seed, &this_machine()).map_err(anyhow::Error::msg)?;
+        Self::around(scenario, shipped, cluster, clock).await
+    }
+
+    /// The same in a cluster that runs on this clock.
+    pub(super) async fn around(
+        scenario: &'a Scenario,
+        shipped: &Shipped,
+        cluster: Cluster,
+        clock: SimClock,
+    ) -> anyhow::Result<Self> {
         let setup = Setup {
             binary: shipped.binary.clone(),
             speed: shipped.speed,
-            settings,
+            settings: settings(scenario)?,
         };
         let mut stage = BinaryStage::new(setup, scenario, cluster.server.clone(), clock).await?;
         stage.begin().await.map_err(anyhow::Error::msg)?;
@@ -57,7 +66,10 @@ impl<'a> Live<'a> {
         trace: bool,
         afterwards: Duration,
     ) -> anyhow::Result<(Verdict, Ending)> {
-        let terms = binary_terms(self.scenario, self.speed)?;
+        let mut terms = binary_terms(self.scenario, self.speed)?;
+        if self.cluster.real.is_some() {
+            terms.slack.behind = real::behind(self.scenario).mul_f64(self.speed);
+        }
         let player = Player::new(self.scenario, &self.cluster, self.stage, terms, trace);
         Ok(player.afterwards(afterwards).play_out().await)
     }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::real::{self, Planes};
 use super::{Options, Shipped, Verdict, on_binary, on_model, unplayed};
 use crate::scenario::Scenario;
 
@@ -13,6 +14,8 @@ pub enum Front {
     Model,
     /// With the shipped binary.
     Binary(Shipped),
+    /// With the shipped binary on real control planes.
+    ControlPlane(Planes),
 }
 
 /// Plays all stories, `jobs` at a time; `tell` hears of each as it ends. The verdicts are in the order of the stories.
@@ -25,6 +28,9 @@ pub fn play_all(
     jobs: usize,
     tell: impl Fn(&Verdict) + Sync,
 ) -> Vec<Verdict> {
+    if let Front::ControlPlane(planes) = front {
+        return real::many::play_all(stories, planes, options, jobs, tell);
+    }
     let next = AtomicUsize::new(0);
     let stopped = AtomicBool::new(false);
     let done: Mutex<Vec<(usize, Verdict)>> = Mutex::default();
@@ -37,6 +43,7 @@ pub fn play_all(
             let verdict = match front {
                 Front::Model => on_model(story, options),
                 Front::Binary(shipped) => interruptible(story, options, shipped, &stopped),
+                Front::ControlPlane(_) => unplayed(story, "it is played elsewhere".into()),
             };
             tell(&verdict);
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);

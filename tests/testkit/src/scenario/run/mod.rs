@@ -18,6 +18,7 @@ mod model;
 pub mod observer;
 pub mod others;
 mod player;
+pub mod real;
 pub mod rules;
 pub mod scene;
 pub mod stage;
@@ -145,6 +146,7 @@ fn binary_terms(scenario: &Scenario, speed: f64) -> Result<Terms, Problem> {
         fixed: SLACK.mul_f64(speed),
         share: SLACK_SHARE,
         late: Duration::ZERO,
+        behind: Duration::ZERO,
     };
     Ok(terms(scenario, &settings(scenario)?, slack))
 }

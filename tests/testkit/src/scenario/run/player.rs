@@ -364,6 +364,7 @@ impl<'a, S: Stage> Player<'a, S> {
         let verdict = Verdict {
             file: self.scenario.file.clone(),
             name: self.scenario.name.clone(),
+            skipped: None,
             passed: misses.is_empty() && breaches.is_empty() && self.problems.is_empty(),
             expectations: self.tracker.len(),
             seconds: now.as_secs_f64(),

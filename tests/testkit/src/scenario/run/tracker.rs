@@ -48,6 +48,8 @@ pub struct Slack {
     pub share: f64,
     /// And as much as the machine was late.
     pub late: Duration,
+    /// Real controllers take their own time, of which the story's clock knows nothing: what comes may come so much later.
+    pub behind: Duration,
 }
 
 impl Slack {
@@ -158,7 +160,7 @@ impl Track {
     /// The moment at which it is decided at the latest.
     fn moment(&self, slack: Slack) -> Option<Duration> {
         match self.expect.when {
-            When::At(at) | When::By(at) => Some(at + slack.at(at)),
+            When::At(at) | When::By(at) => Some(at + slack.at(at) + slack.behind),
             When::NeverBefore(at) => Some(at.saturating_sub(slack.at(at))),
             When::Always | When::End => None,
         }
@@ -167,8 +169,10 @@ impl Track {
     fn look(&mut self, scene: &Scene<'_>, slack: Slack) {
         match self.expect.when {
             // A real clock meets no exact moment: true at some time around it.
-            When::At(at) if scene.now + slack.at(at) >= at => self.once(scene, at + slack.at(at)),
-            When::By(by) => self.once(scene, by + slack.at(by)),
+            When::At(at) if scene.now + slack.at(at) >= at => {
+                self.once(scene, at + slack.at(at) + slack.behind);
+            }
+            When::By(by) => self.once(scene, by + slack.at(by) + slack.behind),
             When::NeverBefore(before) => {
                 self.not_before(scene, before.saturating_sub(slack.at(before)));
             }

@@ -19,6 +19,9 @@ pub struct Verdict {
     pub name: String,
     /// Everything held.
     pub passed: bool,
+    /// Why the story is not for the front that was chosen; it then counts neither as held nor as failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
     /// How many expectations the file has.
     pub expectations: usize,
     /// Length of the story in simulated seconds.
@@ -45,11 +48,34 @@ impl Verdict {
         }
     }
 
+    /// A story that is not for this front.
+    pub fn skipped(file: PathBuf, name: &str, why: String) -> Self {
+        Self {
+            file,
+            name: name.into(),
+            passed: true,
+            skipped: Some(why),
+            ..Self::default()
+        }
+    }
+
+    /// Something else went wrong.
+    #[must_use]
+    pub fn and_problem(mut self, problem: String) -> Self {
+        self.passed = false;
+        self.problems.push(problem);
+        self
+    }
+
     /// For people: one line when everything held, else what failed and when.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for line in &self.trace {
             let _ = writeln!(text, "{line}");
+        }
+        if let Some(why) = &self.skipped {
+            let file = self.file.display();
+            return format!("--   {file} — not for the control plane: {why}\n");
         }
         let word = if self.passed { "ok  " } else { "FAIL" };
         let length = show(Duration::try_from_secs_f64(self.seconds).unwrap_or_default());

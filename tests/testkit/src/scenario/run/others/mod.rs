@@ -2,6 +2,7 @@
 
 mod faults;
 mod objects;
+mod real;
 mod vms;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,9 @@ type Played = Result<(), NotPlayed>;
 impl Others<'_> {
     /// Plays one event.
     pub async fn play(&self, what: &Do) -> Played {
+        if let Some(real) = &self.cluster.real {
+            return Box::pin(self.in_reality(real, what)).await;
+        }
         match what {
             Do::Api(what) => {
                 self.api(what);
