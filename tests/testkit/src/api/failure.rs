@@ -216,10 +216,13 @@ impl Failure {
         self
     }
 
-    /// Adds one entry to `details.causes`; an empty `field` is left out.
+    /// Adds one entry to `details.causes`; an empty `reason` or `field` is left out.
     #[must_use]
     pub fn with_cause(mut self, reason: &str, message: &str, field: &str) -> Self {
-        let mut cause = json!({"reason": reason, "message": message});
+        let mut cause = json!({"message": message});
+        if !reason.is_empty() {
+            cause["reason"] = json!(reason);
+        }
         if !field.is_empty() {
             cause["field"] = json!(field);
         }
