@@ -202,16 +202,24 @@ struct File {
     scene: Vec<Scene>,
 }
 
-/// The stories whose order of changes is compared.
-pub fn stories(folder: Option<&Path>) -> anyhow::Result<Vec<Scene>> {
+/// The stories whose order of changes is compared, and the pairs of changes that have no order although they seldom swap.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stories {
+    /// The stories.
+    pub scene: Vec<Scene>,
+    /// `what` is `one change, then another`, with `*` for any text.
+    pub race: Vec<Difference>,
+}
+
+/// `table/orders.toml`.
+pub fn stories(folder: Option<&Path>) -> anyhow::Result<Stories> {
     const NAME: &str = "orders.toml";
     let text = match folder {
         Some(folder) => std::fs::read_to_string(folder.join(NAME))?,
         None => include_str!("table/orders.toml").to_owned(),
     };
-    let file: File =
-        toml::from_str(&text).map_err(|error| anyhow::anyhow!("table/{NAME}: {error}"))?;
-    Ok(file.scene)
+    toml::from_str(&text).map_err(|error| anyhow::anyhow!("table/{NAME}: {error}"))
 }
 
 /// Differences of the changes that are known in every scene.

@@ -95,7 +95,7 @@ pub fn judge(
         let general = |what: &str| {
             everywhere
                 .iter()
-                .filter(|one| one.concerns(version) && covers(one, what))
+                .filter(|one| one.concerns(version) && covers(&one.what, what))
                 .map(|one| one.what.clone())
                 .collect::<Vec<_>>()
         };
@@ -193,13 +193,13 @@ fn settle(found: &[Found], listed: &[Difference], version: (u8, u8)) -> Outcome 
     let listed: Vec<&Difference> = listed.iter().filter(|one| one.concerns(version)).collect();
     let mut wrong: Vec<String> = found
         .iter()
-        .filter(|(what, _)| !listed.iter().any(|one| covers(one, what)))
+        .filter(|(what, _)| !listed.iter().any(|one| covers(&one.what, what)))
         .map(|(what, how)| format!("{what}: {how}"))
         .collect();
     wrong.extend(
         listed
             .iter()
-            .filter(|one| !one.race && !found.iter().any(|(what, _)| covers(one, what)))
+            .filter(|one| !one.race && !found.iter().any(|(what, _)| covers(&one.what, what)))
             .map(|one| {
                 format!(
                     "{}: is listed as a difference and is none any more ({})",
@@ -222,8 +222,8 @@ fn settle(found: &[Found], listed: &[Difference], version: (u8, u8)) -> Outcome 
 }
 
 /// Each `*` stands for any text.
-fn covers(listed: &Difference, what: &str) -> bool {
-    let mut parts = listed.what.split('*');
+pub(super) fn covers(listed: &str, what: &str) -> bool {
+    let mut parts = listed.split('*');
     let Some(mut rest) = parts.next().and_then(|first| what.strip_prefix(first)) else {
         return false;
     };
