@@ -47,6 +47,7 @@ install: $(if $(BINARY),,build)
 	for root in systemd packaging/generated; do \
 	  (cd $$root && find usr -type f) | while read -r file; do install -Dm644 "$$root/$$file" "$(DESTDIR)/$$file" || exit 1; done || exit 1; done
 	install -Dm644 packaging/generated/zsh/_vmdrain-agent $(DESTDIR)/usr/share/zsh/site-functions/_vmdrain-agent
+	install -Dm644 -t $(DESTDIR)/usr/share/vmdrain-agent/rbac packaging/rbac/*
 	install -Dm644 -t $(DESTDIR)/usr/share/doc/vmdrain-agent README.md CHANGELOG.md LICENSE docs/*
 	(cd packaging/examples && find . -type f) | while read -r file; do \
 	  install -Dm644 "packaging/examples/$$file" "$(DESTDIR)/usr/share/doc/vmdrain-agent/examples/$$file" || exit 1; done

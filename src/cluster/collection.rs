@@ -157,7 +157,7 @@ impl Collection {
             )
         } else {
             format!(
-                "no right to list and watch {}; the part `reads` of the RBAC manifest gives it to this node",
+                "no right to list and watch {}; rbac/reads.yaml gives it to this node",
                 self.what
             )
         }

@@ -95,7 +95,7 @@ async fn forbidden_kinds_are_told_and_tried_again_slowly() {
     };
     assert_eq!(
         why,
-        "no right to list and watch virtualmachineinstances on node n1; the part `reads` of the RBAC manifest gives it to this node"
+        "no right to list and watch virtualmachineinstances on node n1; rbac/reads.yaml gives it to this node"
     );
     assert!(matches!(picture.migrations, Sight::Forbidden { .. }));
     assert!(matches!(picture.pdbs, Sight::Forbidden { .. }));

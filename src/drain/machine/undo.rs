@@ -176,7 +176,7 @@ impl Machine {
             404 if has("Page Not Found") => self.mark_too_old(&vmi),
             200..300 | 404 => self.mark_is_gone(&vmi),
             403 => self.remains(format!(
-                "the mark of {vmi} could not be cleared (right update on virtualmachineinstances/evacuate is missing); a cluster administrator can: {}",
+                "the mark of {vmi} could not be cleared (right update on virtualmachineinstances/evacuate is missing; rbac/cancel.yaml gives it); a cluster administrator can: {}",
                 by_hand(&vmi)
             )),
             400 => self.remains(format!(
@@ -255,6 +255,9 @@ impl Machine {
     pub(super) fn migration_deleted(&mut self, result: Result<Reply, Fault>) {
         let why = match result {
             Ok(reply) if reply.code < 300 || reply.code == 404 || reply.code == 409 => return,
+            Ok(reply) if reply.code == 403 => {
+                "right delete on virtualmachineinstancemigrations is missing; rbac/abort.yaml gives it".to_owned()
+            }
             Ok(reply) => format!("HTTP {}: {}", reply.code, reply.message),
             Err(fault) if fault.class == FaultClass::Gone => return,
             Err(fault) => fault.text,

@@ -5,6 +5,7 @@ pub mod api;
 pub mod bench;
 pub mod clock;
 pub mod demo;
+pub mod differential;
 pub mod host;
 pub mod kubernetes;
 pub mod kubevirt;

@@ -28,6 +28,9 @@ enum Command {
     Bench(BenchArguments),
     /// Serves a simulated cluster over HTTPS on loopback, for kubectl and others, until Ctrl-C.
     Serve(ServeArguments),
+    /// Asks the model and real servers the same requests and compares the answers. Exit code 0: no unexplained difference, 1: there is
+    /// one, 2: it could not be played.
+    Differential(DifferentialArguments),
     /// Starts, ends or shows a real control plane on this machine: Kubernetes and KubeVirt as plain processes on loopback, with played
     /// nodes. Needs Go for the first time; no root.
     #[command(subcommand)]
@@ -93,6 +96,31 @@ struct ServeArguments {
     /// Writes all requests to this file at the end, as JSON.
     #[arg(long)]
     requests: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct DifferentialArguments {
+    /// Kubeconfig of an administrator of a control plane that runs; without it one is started, and ended afterwards.
+    #[arg(long)]
+    against_kubeconfig: Option<PathBuf>,
+    /// The KubeVirt version that runs there.
+    #[arg(long, default_value = "1.7")]
+    kubevirt: String,
+    /// Makes the nodes n1, n2 and n3 there and plays their kubelets and virt-handlers; without it they must be there already.
+    #[arg(long)]
+    play: bool,
+    /// Only scenes whose name contains this.
+    #[arg(long)]
+    only: Vec<String>,
+    /// How often each story whose order of changes is compared is played; 0: not at all.
+    #[arg(long, default_value_t = 3)]
+    plays: usize,
+    /// A folder with the table's files, instead of those that are built in.
+    #[arg(long)]
+    table: Option<PathBuf>,
+    /// How many scenes are played at a time.
+    #[arg(short, long, default_value_t = 3)]
+    jobs: usize,
 }
 
 #[derive(Debug, clap::Args)]
@@ -189,6 +217,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => ended(serve(arguments)),
         Command::ControlPlane(command) => ended(control_plane(command)),
         Command::Demo(arguments) => ended(demo(&arguments)),
+        Command::Differential(arguments) => ended(differential(arguments)),
     }
 }
 
@@ -327,6 +356,39 @@ fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
             shown = testkit::demo::show(&agent) => Ok(if shown? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
             () = interrupted() => Ok(ExitCode::from(130)),
         }
+    })
+}
+
+fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
+    use testkit::differential;
+    let version = differential::version(&arguments.kubevirt)?;
+    let options = differential::Options {
+        kubeconfig: arguments.against_kubeconfig.unwrap_or_default(),
+        kubevirt: version,
+        play: arguments.play,
+        only: arguments.only,
+        plays: arguments.plays,
+        table: arguments.table,
+        jobs: arguments.jobs,
+    };
+    let tell = |verdict: &differential::verdict::Verdict| {
+        if verdict.passed() {
+            complain(&format!("ok   {}", verdict.scene));
+        } else {
+            complain(&format!("FAIL {}", differential::report::wrong(verdict)));
+        }
+    };
+    let report = runtime()?.block_on(async {
+        tokio::select! {
+            report = differential::run_anywhere(options, &tell) => report,
+            () = interrupted() => anyhow::bail!("interrupted"),
+        }
+    })?;
+    say(&report.text());
+    Ok(if report.passed() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }
 

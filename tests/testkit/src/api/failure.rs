@@ -95,11 +95,11 @@ impl Failure {
 
     /// 405.
     pub fn method_not_allowed() -> Self {
-        Self::new(
-            405,
-            "MethodNotAllowed",
-            "the server does not allow this method on the requested resource",
-        )
+        let message = "the server does not allow this method on the requested resource";
+        Self {
+            details: Some(json!({})),
+            ..Self::new(405, "MethodNotAllowed", message)
+        }
     }
 
     /// 409 for a name that is taken.
@@ -216,10 +216,13 @@ impl Failure {
         self
     }
 
-    /// Adds one entry to `details.causes`; an empty `field` is left out.
+    /// Adds one entry to `details.causes`; an empty `reason` or `field` is left out.
     #[must_use]
     pub fn with_cause(mut self, reason: &str, message: &str, field: &str) -> Self {
-        let mut cause = json!({"reason": reason, "message": message});
+        let mut cause = json!({"message": message});
+        if !reason.is_empty() {
+            cause["reason"] = json!(reason);
+        }
         if !field.is_empty() {
             cause["field"] = json!(field);
         }

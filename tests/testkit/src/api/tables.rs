@@ -19,7 +19,12 @@ pub fn table(kind: &Kind, objects: &[&Value], metadata: &Value, now: Timestamp) 
         .iter()
         .map(|column| {
             let format = if column.name == "Name" { "name" } else { "" };
-            json!({"name": column.name, "type": "string", "format": format, "description": "", "priority": i32::from(column.wide)})
+            let type_ = match (kind.is_kubevirt(), column.name) {
+                (true, "Age") => "date",
+                (_, "Allowed Disruptions") => "integer",
+                _ => "string",
+            };
+            json!({"name": column.name, "type": type_, "format": format, "description": "", "priority": i32::from(column.wide)})
         })
         .collect();
     let rows: Vec<Value> = objects
@@ -45,7 +50,8 @@ fn columns(kind: &Kind) -> Vec<Column> {
     match kind.plural {
         "pods" => columns![
             "Name" => name, "Ready" => ready_containers, "Status" => pod_status, "Restarts" => |_, _| json!("0"), "Age" => age,
-            "IP"(wide) => |object, _| text(object, "/status/podIP"), "Node"(wide) => |object, _| text(object, "/spec/nodeName"),
+            "IP"(wide) => |object, _| or_none(object, "/status/podIP"), "Node"(wide) => |object, _| or_none(object, "/spec/nodeName"),
+            "Nominated Node"(wide) => |object, _| or_none(object, "/status/nominatedNodeName"), "Readiness Gates"(wide) => gates,
         ],
         "nodes" => columns![
             "Name" => name, "Status" => node_status, "Roles" => roles, "Age" => age,
@@ -62,7 +68,7 @@ fn columns(kind: &Kind) -> Vec<Column> {
         "poddisruptionbudgets" => columns![
             "Name" => name, "Min Available" => |object, _| plain(object, "/spec/minAvailable", "N/A"),
             "Max Unavailable" => |object, _| plain(object, "/spec/maxUnavailable", "N/A"),
-            "Allowed Disruptions" => |object, _| plain(object, "/status/disruptionsAllowed", "0"), "Age" => age,
+            "Allowed Disruptions" => |object, _| object["status"]["disruptionsAllowed"].clone(), "Age" => age,
         ],
         "leases" => {
             columns!["Name" => name, "Holder" => |object, _| text(object, "/spec/holderIdentity"), "Age" => age]
@@ -76,12 +82,13 @@ fn columns(kind: &Kind) -> Vec<Column> {
         ],
         "virtualmachineinstances" => columns![
             "Name" => name, "Age" => age, "Phase" => |object, _| text(object, "/status/phase"),
-            "IP" => |object, _| text(object, "/status/interfaces/0/ipAddress"), "NodeName" => |object, _| text(object, "/status/nodeName"),
-            "Ready" => |object, _| condition(object, "Ready"), "Live-Migratable"(wide) => |object, _| condition(object, "LiveMigratable"),
-            "Evacuating-From"(wide) => |object, _| text(object, "/status/evacuationNodeName"),
+            "IP" => |object, _| object.pointer("/status/interfaces/0/ipAddress").cloned().unwrap_or_default(),
+            "NodeName" => |object, _| object.pointer("/status/nodeName").cloned().unwrap_or_default(),
+            "Ready" => |object, _| known(object, "Ready"), "Live-Migratable"(wide) => |object, _| known(object, "LiveMigratable"),
+            "Paused"(wide) => |object, _| known(object, "Paused"),
         ],
         "virtualmachineinstancemigrations" => columns![
-            "Name" => name, "Phase" => |object, _| text(object, "/status/phase"), "VMI" => |object, _| text(object, "/spec/vmiName"), "Age" => age,
+            "Name" => name, "Phase" => |object, _| text(object, "/status/phase"), "VMI" => |object, _| text(object, "/spec/vmiName"),
         ],
         "virtualmachines" => columns![
             "Name" => name, "Age" => age, "Status" => |object, _| text(object, "/status/printableStatus"),
@@ -146,12 +153,36 @@ fn condition(object: &Value, type_: &str) -> Value {
     found.map_or(json!(""), |condition| condition["status"].clone())
 }
 
+/// The status of a condition, null when there is none: how additional columns of custom resources show it.
+fn known(object: &Value, type_: &str) -> Value {
+    match condition(object, type_) {
+        Value::String(text) if text.is_empty() => Value::Null,
+        status => status,
+    }
+}
+
+fn or_none(object: &Value, path: &str) -> Value {
+    plain(object, path, "<none>")
+}
+
+/// Open readiness gates out of all.
+fn gates(pod: &Value, _: Timestamp) -> Value {
+    let gates = pod["spec"]["readinessGates"].as_array();
+    let open = |gate: &&Value| condition(pod, gate["conditionType"].as_str().unwrap_or_default()) == "True";
+    match gates {
+        Some(gates) if !gates.is_empty() => json!(format!("{}/{}", gates.iter().filter(open).count(), gates.len())),
+        _ => json!("<none>"),
+    }
+}
+
 fn ready_containers(pod: &Value, _: Timestamp) -> Value {
-    let total = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
-    let statuses = pod["status"]["containerStatuses"].as_array();
-    let ready = statuses
+    let all = |list: &'static str| pod["spec"][list].as_array().into_iter().flatten();
+    let sidecars = all("initContainers").filter(|container| container["restartPolicy"] == "Always");
+    let total = all("containers").count() + sidecars.count();
+    let statuses = ["containerStatuses", "initContainerStatuses"]
         .into_iter()
-        .flatten()
+        .flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
+    let ready = statuses
         .filter(|status| status["ready"] == json!(true))
         .count();
     json!(format!("{ready}/{total}"))

@@ -178,6 +178,10 @@ fn fail(store: &Store, pdb: &Value, why: &str) {
         }
         status["disruptionsAllowed"] = json!(0);
         set_condition(pdb, "DisruptionAllowed", "False", "SyncFailed", why, &now);
+        for condition in pdb["status"]["conditions"].as_array_mut().into_iter().flatten() {
+            // Conditions of the disruption controller have no probe time.
+            condition.as_object_mut().map(|fields| fields.remove("lastProbeTime"));
+        }
     });
 }
 

@@ -27,8 +27,19 @@ impl Patch {
         let unreadable = |error: &dyn std::fmt::Display| {
             Failure::bad_request(format!("error decoding patch: {error}"))
         };
-        let value = || serde_json::from_slice::<Value>(body).map_err(|error| unreadable(&error));
+        let value = || {
+            serde_json::from_slice::<Value>(body).map_err(|error| {
+                if error.is_eof() {
+                    unreadable(&"unexpected end of JSON input")
+                } else {
+                    unreadable(&error)
+                }
+            })
+        };
         match media {
+            "application/json-patch+json" if value()?.is_object() => Err(unreadable(
+                &"json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+            )),
             "application/json-patch+json" => serde_json::from_slice(body)
                 .map(Self::Json)
                 .map_err(|error| unreadable(&error)),

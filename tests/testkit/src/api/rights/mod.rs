@@ -118,14 +118,14 @@ impl Rights {
 fn refusal(identity: &Identity, call: &Call, reason: &str) -> Failure {
     let user = &identity.user;
     if call.resource.is_empty() {
-        return Failure::new(
-            403,
-            "Forbidden",
-            format!(
-                "forbidden: User {user:?} cannot {} path {:?}",
-                call.verb, call.path
-            ),
+        let message = format!(
+            "forbidden: User {user:?} cannot {} path {:?}",
+            call.verb, call.path
         );
+        return Failure {
+            details: Some(serde_json::json!({})),
+            ..Failure::new(403, "Forbidden", message)
+        };
     }
     let scope = if call.namespace.is_empty() {
         "at the cluster scope".to_owned()

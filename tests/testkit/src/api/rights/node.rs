@@ -28,7 +28,7 @@ pub(super) fn authorize(node: &str, call: &Call, store: &Store) -> Opinion {
             "can only access CSINode with the same name as the requesting node".to_owned(),
         ),
         ("", "secrets" | "configmaps") if reads_many(verb) && call.name.is_empty() => {
-            Opinion::None("can only read namespaced object of this type".to_owned())
+            Opinion::None("No Object name found".to_owned())
         }
         ("", "secrets" | "configmaps" | "persistentvolumeclaims" | "persistentvolumes") => {
             unrelated(node)

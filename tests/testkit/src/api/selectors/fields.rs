@@ -32,6 +32,7 @@ const SUPPORTED: &[(&str, &[&str])] = &[
         ],
     ),
     ("nodes", &["spec.unschedulable"]),
+    ("secrets", &["type"]),
     ("namespaces", &["status.phase"]),
     (
         "events",

@@ -75,6 +75,26 @@ impl Options {
     }
 }
 
+/// What is told of an object that is gone at once.
+fn gone(kind: &Kind, old: &Value) -> http::Response<answer::Body> {
+    let metadata = &old["metadata"];
+    let mut details =
+        json!({"name": metadata["name"], "kind": kind.plural, "uid": metadata["uid"]});
+    if !kind.group.is_empty() {
+        details["group"] = json!(kind.group);
+    }
+    answer::json(
+        200,
+        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}),
+    )
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    object["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|all| !all.is_empty())
+}
+
 impl Server {
     pub(super) async fn delete(&self, context: &Context<'_>) -> Answer {
         let Context {
@@ -89,7 +109,12 @@ impl Server {
         self.check_delete(identity, call, kind, &old).await?;
         options.check(kind, &old)?;
         if options.dry_run {
-            return Ok(self.show(context, kind, 200, &old));
+            let stays = kind.plural == "pods" || has_finalizers(&old);
+            return Ok(if stays {
+                self.show(context, kind, 200, &old)
+            } else {
+                gone(kind, &old)
+            });
         }
         let (namespace, name) = place_of(&old);
         let after = self
@@ -106,17 +131,7 @@ impl Server {
             {
                 Ok(self.show(context, kind, 200, &object))
             }
-            Some(_) => {
-                let mut details =
-                    json!({"name": name, "kind": kind.plural, "uid": old["metadata"]["uid"]});
-                if !kind.group.is_empty() {
-                    details["group"] = json!(kind.group);
-                }
-                Ok(answer::json(
-                    200,
-                    &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}),
-                ))
-            }
+            Some(_) => Ok(gone(kind, &old)),
         }
     }
 
@@ -170,30 +185,27 @@ impl Server {
     }
 }
 
+/// The policy of `packaging/rbac/own-node-policy.yaml`.
+const POLICY: &str =
+    "ValidatingAdmissionPolicy 'vmdrain-agent-own-node' with binding 'vmdrain-agent-own-node'";
+
 /// The admission policy of the full tier (control-plane.md 6.b): a denial is 422, not 403.
 fn own_vms_policy(identity: &Identity, kind: &Kind, old: &Value) -> Result<(), Failure> {
     let Some(node) = identity.node() else {
         return Ok(());
     };
-    let own = match kind.plural {
-        "virtualmachineinstances" => old["status"]["nodeName"] == node,
-        "virtualmachineinstancemigrations" => {
-            old["metadata"]["annotations"]["kubevirt.io/evacuationMigration"] == node
-        }
-        "virtualmachines" => false,
+    let evacuated = &old["metadata"]["annotations"]["kubevirt.io/evacuationMigration"];
+    let why = match kind.plural {
+        "virtualmachineinstancemigrations" if evacuated == node => return Ok(()),
+        "virtualmachineinstancemigrations" => "may only delete migrations that evacuate it",
+        "virtualmachineinstances" | "virtualmachines" => "may write no VMs",
         _ => return Ok(()),
     };
-    if own {
-        return Ok(());
-    }
     let (_, name) = place_of(old);
-    let policy =
-        "ValidatingAdmissionPolicy 'vmdrain-node-own-vms' with binding 'vmdrain-node-own-vms'";
-    let message = format!(
-        "{}.{} {name:?} is forbidden: {policy} denied request: node {node} may only touch VMIs that run on it",
-        kind.plural, kind.group
-    );
-    Err(Failure::invalid(message).with_object(kind.group, kind.plural, name))
+    let why = format!("{POLICY} denied request: node {node} {why}");
+    let message = format!("{}.{} {name:?} is forbidden: {why}", kind.plural, kind.group);
+    let failure = Failure::invalid(message).with_object(kind.group, kind.plural, name);
+    Err(failure.with_cause("", &why, ""))
 }
 
 fn place_of(object: &Value) -> (&str, &str) {
@@ -205,6 +217,6 @@ fn read_options(body: &[u8]) -> Result<Value, Failure> {
     if body.is_empty() {
         Ok(json!({}))
     } else {
-        read_json(body)
+        read_json("DeleteOptions", body)
     }
 }

@@ -30,7 +30,8 @@ impl Server {
         } = context;
         self.check_namespace(call, &Value::Null)?;
         restriction::check_eviction(identity, call, &self.store)?;
-        let eviction = read_json(body)?;
+        let eviction = read_json("Eviction", body)?;
+        check_kind(&eviction)?;
         if eviction["metadata"]["name"] != call.path_name {
             return Err(Failure::bad_request(
                 "name in URL does not match name in Eviction object",
@@ -125,6 +126,18 @@ impl Server {
         );
         taken.unwrap_or(Ok(Value::Null)).map(|_| ())
     }
+}
+
+/// 400 for an object that is no Eviction.
+fn check_kind(eviction: &Value) -> Result<(), Failure> {
+    let text = |field: &str| eviction[field].as_str().unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    if kind.is_empty() || kind == "Eviction" && version.starts_with("policy/") {
+        return Ok(());
+    }
+    Err(Failure::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a Eviction: converting ({version}.{kind}) to (policy.Eviction): unknown conversion"
+    )))
 }
 
 /// Pods that have ended, have not begun or are on their way out are no disruption.

@@ -3,6 +3,7 @@
 //! [`Server::handle`] is the way of every request: log, faults, authentication, rights, then the handler of its verb in
 //! `read`, `watch`, `write`, `delete` or `evict`.
 
+mod checks;
 mod delete;
 mod evict;
 mod forward;
@@ -165,7 +166,7 @@ impl Server {
             identity,
             text(header::USER_AGENT),
             &call,
-            read_json(&body).ok(),
+            read_json("", &body).ok(),
         );
         if self.faults.is_down(now) {
             return Err(Broken::Refused);
@@ -268,12 +269,14 @@ impl Server {
             return review;
         }
         if call.kind().is_none() {
-            return Err(if discovery::serves(&call.group, &call.version) {
+            let custom = call.group == "kubevirt.io" || call.group.ends_with(".kubevirt.io");
+            return Err(if !custom && discovery::serves(&call.group, &call.version) {
                 Failure::no_such_path()
             } else {
                 Failure::text(404, "404 page not found\n")
             });
         }
+        checks::request(context)?;
         match (call.verb.as_str(), call.subresource.as_str()) {
             ("create", "eviction") if call.resource == "pods" => self.evict(context).await,
             (_, "status") if !has_subresource(call, "status") => Err(Failure::not_found(
@@ -332,11 +335,16 @@ fn has_subresource(call: &Call, sub: &str) -> bool {
     }
 }
 
-/// Reads a JSON (or protobuf) body; 400 with the decoder's complaint otherwise.
-fn read_json(body: &[u8]) -> Result<Value, Failure> {
+/// Reads a JSON (or protobuf) body that should be a `kind`; 400 with the decoder's complaint otherwise.
+fn read_json(kind: &str, body: &[u8]) -> Result<Value, Failure> {
     if protobuf::is_protobuf(body) {
         return protobuf::decode(body);
     }
-    serde_json::from_slice(body)
-        .map_err(|error| Failure::bad_request(format!("the object provided is unrecognized (must be of type JSON): couldn't get version/kind; json parse error: {error}")))
+    let value: Value =
+        serde_json::from_slice(body).map_err(|error| checks::unreadable(kind, body, &error))?;
+    if value.is_object() {
+        Ok(value)
+    } else {
+        Err(checks::no_object(kind, body))
+    }
 }

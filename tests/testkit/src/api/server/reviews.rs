@@ -22,7 +22,10 @@ pub(super) fn answer(server: &Server, context: &Context<'_>) -> Option<Answer> {
         ("authentication.k8s.io", "selfsubjectreviews") => subject,
         _ => return None,
     };
-    Some(read_json(body).map(|mut object| {
+    Some(read_json("review", body).map(|mut object| {
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
         review(server, identity, &mut object);
         answer::json(201, &object)
     }))
@@ -103,8 +106,9 @@ fn rules(server: &Server, identity: &Identity, review: &mut Value) {
     }
 }
 
-fn subject(_: &Server, identity: &Identity, review: &mut Value) {
+fn subject(server: &Server, identity: &Identity, review: &mut Value) {
     let mut groups = identity.groups.clone();
     groups.push("system:authenticated".to_owned());
+    review["metadata"]["creationTimestamp"] = json!(server.store.stamp());
     review["status"] = json!({"userInfo": {"username": identity.user, "groups": groups}});
 }

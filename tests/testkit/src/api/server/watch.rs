@@ -54,7 +54,16 @@ impl Server {
     pub(super) fn watch(self: &Arc<Self>, context: &Context<'_>) -> Answer {
         let call = context.call;
         let selection = Selection::of(call)?;
-        let asked = resource_version(call)?;
+        // The same complaint as a list's, but as a fault of the server's own.
+        let asked = resource_version(call).map_err(|refused| Failure {
+            code: 500,
+            reason: None,
+            message: refused
+                .message
+                .trim_start_matches("invalid resource version: ")
+                .to_owned(),
+            ..refused
+        })?;
         let initial = call.is_true("sendInitialEvents");
         if initial && call.param("resourceVersionMatch") != "NotOlderThan" {
             let why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";

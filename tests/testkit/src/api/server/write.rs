@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::read::known;
 use super::shape::Shape;
-use super::{Answer, Context, Server, read_json};
+use super::{Answer, Context, Server, checks, read_json};
 use crate::api::answer;
 use crate::api::call::Call;
 use crate::api::failure::Failure;
@@ -40,6 +40,10 @@ impl Server {
                 )
                 .await?;
         }
+        checks::name(kind, &object)?;
+        if kind.plural == "events" {
+            self.name_event(&mut object)?;
+        }
         check_event(kind, &object)?;
         let made = if call.is_dry_run() {
             self.store.preview_create(kind.plural, object)?
@@ -47,6 +51,15 @@ impl Server {
             self.store.create(kind.plural, object)?
         };
         Ok(self.show(context, kind, 201, &made))
+    }
+
+    /// A generated name is there before an Event is validated, and its refusal shows it.
+    fn name_event(&self, event: &mut Value) -> Result<(), Failure> {
+        if text_of(&event["metadata"]["name"]).is_empty() {
+            let named = self.store.preview_create("events", event.clone())?;
+            event["metadata"]["name"] = named["metadata"]["name"].clone();
+        }
+        Ok(())
     }
 
     pub(super) async fn update(&self, context: &Context<'_>) -> Answer {
@@ -100,6 +113,9 @@ impl Server {
         for _ in 0..ATTEMPTS {
             let old = self.stored(call)?;
             let proposed = change(&old)?;
+            if call.verb == "patch" && !kind.is_kubevirt() {
+                check_patched_uid(kind, &old, &proposed)?;
+            }
             check_identity(call, &old, &proposed)?;
             let mut new = combine(kind, &call.subresource, &old, proposed);
             restriction::check(identity, call, Some(&old), Some(&new))?;
@@ -198,7 +214,7 @@ impl Server {
 
 /// The object in the body, put where the path says.
 fn read_object(context: &Context<'_>, kind: &Kind) -> Result<Value, Failure> {
-    let mut object = read_json(context.body)?;
+    let mut object = read_json(kind.kind, context.body)?;
     place(context.call, kind, &mut object)?;
     Ok(object)
 }
@@ -206,6 +222,12 @@ fn read_object(context: &Context<'_>, kind: &Kind) -> Result<Value, Failure> {
 fn place(call: &Call, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (own_version, own_kind) = (text("apiVersion"), text("kind"));
+    if kind.is_kubevirt() && !own_version.is_empty() && own_version != kind.api_version() {
+        return Err(Failure::bad_request(format!(
+            "the API version in the data ({own_version}) does not match the expected API version ({})",
+            kind.api_version()
+        )));
+    }
     if !own_kind.is_empty() && (own_kind != kind.kind || own_version != kind.api_version()) {
         let message = format!(
             "{own_kind} in version {own_version:?} cannot be handled as a {}: converting ({own_version}.{own_kind}) to ({}.{}): unknown conversion",
@@ -246,6 +268,18 @@ fn check_name(call: &Call, object: &Value) -> Result<(), Failure> {
         "the name of the object ({name}) does not match the name on the URL ({})",
         call.path_name
     )))
+}
+
+/// A patch has no uid precondition: for it the uid is a field like others, and immutable (validated twice).
+fn check_patched_uid(kind: &Kind, old: &Value, new: &Value) -> Result<(), Failure> {
+    let (wanted, own) = (&new["metadata"]["uid"], &old["metadata"]["uid"]);
+    if wanted.is_null() || wanted == own {
+        return Ok(());
+    }
+    let why = format!("Invalid value: {:?}: field is immutable", text_of(wanted));
+    let name = text_of(&old["metadata"]["name"]);
+    let failure = Failure::invalid_field(kind.group, kind.kind, name, "metadata.uid", &why);
+    Err(failure.with_cause("FieldValueInvalid", &why, "metadata.uid"))
 }
 
 /// 409 for a write that insists on another revision or another object.
@@ -355,6 +389,10 @@ fn set_initial_status(kind: &Kind, object: &mut Value) {
                     object["spec"][field] = default;
                 }
             }
+        }
+        "secrets" if object["type"].is_null() => object["type"] = json!("Opaque"),
+        "poddisruptionbudgets" => {
+            object["status"] = json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0});
         }
         _ if kind.status => {
             object.as_object_mut().map(|fields| fields.remove("status"));

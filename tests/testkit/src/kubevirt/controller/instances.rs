@@ -21,6 +21,8 @@ const LOOKS: Looks = Looks {
     kind: "VirtualMachineInstance",
 };
 
+const NO_POD: &str = "virt-launcher pod has not yet been scheduled";
+
 pub(super) struct Instances {
     api: VirtApi,
 }
@@ -55,7 +57,7 @@ impl Instances {
             }
             "Succeeded" | "Failed" => {
                 settle_final(store, &pods);
-                return Ok(());
+                return self.after_the_end(store, vmi, &pods);
             }
             _ => {}
         }
@@ -88,10 +90,27 @@ impl Instances {
                 "Ready",
                 "False",
                 "PodNotExists",
-                "virt-launcher pod has not yet been scheduled",
+                NO_POD,
                 now,
             );
             set_phase(vmi, "Failed", now);
+        })
+    }
+
+    /// A VMI that has ended stays: once its pods are gone it lets go of its finalizer and knows no pods any more.
+    fn after_the_end(
+        &self,
+        store: &Store,
+        vmi: &Value,
+        pods: &[Arc<Value>],
+    ) -> Result<(), Unavailable> {
+        if !pods.is_empty() || vmi["metadata"]["finalizers"][0].is_null() && !has(vmi, "status.activePods") {
+            return Ok(());
+        }
+        self.update(store, vmi, |vmi, now| {
+            crate::kubevirt::fields::remove(&mut vmi["metadata"], "finalizers");
+            crate::kubevirt::fields::remove(&mut vmi["status"], "activePods");
+            set_condition(vmi, "Ready", "False", "PodNotExists", NO_POD, now);
         })
     }
 
@@ -188,7 +207,7 @@ impl Instances {
                 .collect::<serde_json::Map<_, _>>()
                 .into();
             let (status, reason) = readiness(vmi, pod);
-            set_condition(vmi, "Ready", status, reason, "", now);
+            set_condition(vmi, "Ready", status, reason, explained(reason), now);
             match (tells_marks, marked) {
                 (true, true) => set_condition(
                     vmi,
@@ -216,6 +235,15 @@ fn settle_final(store: &Store, pods: &[Arc<Value>]) {
     };
     for pod in pods.iter().filter(unbound) {
         store.delete(kind::PODS, namespace(pod), name(pod));
+    }
+}
+
+/// The message that goes with a reason.
+fn explained(reason: &str) -> &'static str {
+    match reason {
+        "PodTerminating" => "virt-launcher pod is terminating",
+        "GuestNotRunning" => "Guest VM is not reported as running",
+        _ => "",
     }
 }
 

@@ -64,18 +64,12 @@ fn vmi_update(user: &str, old: &Value, new: &mut Value) -> Result<(), Failure> {
         .into_iter()
         .any(|key| label(old, key) != label(new, key))
     {
-        let why = format!(
-            "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited: {}",
-            reserved.join(", ")
-        );
-        return Err(Failure {
-            reason: Some("Invalid".to_owned()),
-            ..Failure::webhook(
-                422,
-                "virtualmachineinstances-update-validator.kubevirt.io",
-                &why,
-            )
-        });
+        return Err(update_refused(
+            "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited",
+        ));
+    }
+    if old["spec"] != new["spec"] {
+        return Err(update_refused("update of VMI object is restricted"));
     }
     match old.get("status") {
         Some(status) => new["status"] = status.clone(),
@@ -86,6 +80,20 @@ fn vmi_update(user: &str, old: &Value, new: &mut Value) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// What the validating webhook says to an update.
+fn update_refused(why: &str) -> Failure {
+    let failure = Failure::webhook(
+        422,
+        "virtualmachineinstances-update-validator.kubevirt.io",
+        why,
+    );
+    Failure {
+        reason: Some("Invalid".to_owned()),
+        ..failure
+    }
+    .with_cause("FieldValueNotSupported", why, "")
 }
 
 /// Fills in what KubeVirt fills in: the cluster's eviction strategy, the grace period, the finalizers.

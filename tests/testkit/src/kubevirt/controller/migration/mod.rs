@@ -132,6 +132,10 @@ impl Migrations {
                     self.update_vmi(store, vmi, |vmi| {
                         vmi["status"]["migrationState"]["abortRequested"] = json!(true);
                     })?;
+                    let now = store.stamp();
+                    Self::update(store, vmim, |vmim| {
+                        set_condition(vmim, "migrationAbortRequested", "True", "", "", &now);
+                    });
                 }
                 Ok(false)
             }

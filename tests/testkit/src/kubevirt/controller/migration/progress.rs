@@ -112,7 +112,7 @@ impl Migrations {
                 "parallelMigrationsPerCluster": self.api.settings().per_cluster,
                 "parallelOutboundMigrationsPerNode": self.api.settings().per_node,
                 "nodeDrainTaintKey": self.api.settings().drain_taint_key,
-                "allowAutoConverge": false, "allowPostCopy": false, "bandwidthPerMigration": "0",
+                "allowAutoConverge": false, "allowPostCopy": false, "allowWorkloadDisruption": false, "unsafeMigrationOverride": false, "bandwidthPerMigration": "0",
                 "completionTimeoutPerGiB": timings.completion_per_gib.as_secs(), "progressTimeout": timings.no_progress.as_secs(),
             },
         });

@@ -1,0 +1,123 @@
+//! The comparison as one table, with a count.
+
+use comfy_table::{Table, presets};
+
+use super::orders::Finding;
+use super::table::Difference;
+use super::verdict::{Outcome, Verdict};
+
+/// Everything that was compared.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// KubeVirt's version.
+    pub kubevirt: (u8, u8),
+    /// The scenes.
+    pub verdicts: Vec<Verdict>,
+    /// Listed for every scene, found in none.
+    pub unused: Vec<String>,
+    /// The order of the changes in the stories.
+    pub orders: Vec<Finding>,
+}
+
+impl Report {
+    /// A report of these scenes.
+    pub fn new(kubevirt: (u8, u8), verdicts: Vec<Verdict>) -> Self {
+        Self {
+            kubevirt,
+            verdicts,
+            unused: Vec::new(),
+            orders: Vec::new(),
+        }
+    }
+
+    /// After a whole run: what is listed for every scene and was found in none.
+    pub fn forget_nothing(&mut self, everywhere: &[Difference]) {
+        let found = |what: &String| {
+            self.verdicts
+                .iter()
+                .any(|verdict| verdict.used.contains(what))
+        };
+        self.unused = everywhere
+            .iter()
+            .filter(|one| one.concerns(self.kubevirt) && !one.race && !found(&one.what))
+            .map(|one| one.what.clone())
+            .collect();
+    }
+
+    /// Whether there is no unexplained difference.
+    pub fn passed(&self) -> bool {
+        self.unused.is_empty()
+            && self.orders.iter().all(|one| one.breaches.is_empty())
+            && !self.verdicts.is_empty()
+            && self.verdicts.iter().all(Verdict::passed)
+    }
+
+    /// The whole table, what differs, and the count.
+    pub fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING);
+        table.set_header(["SCENE", "REQUEST", "ANSWER", "MODEL"]);
+        for verdict in &self.verdicts {
+            for line in &verdict.lines {
+                let word = match &line.outcome {
+                    Outcome::Same => "same".to_owned(),
+                    Outcome::Listed(why) => format!("known: {}", why.join("; ")),
+                    Outcome::Wrong(_) => "DIFFERS".to_owned(),
+                };
+                table.add_row([verdict.scene.as_str(), &line.case, &line.code, &word]);
+            }
+        }
+        let wrong: String = self
+            .verdicts
+            .iter()
+            .filter(|verdict| !verdict.passed())
+            .map(wrong)
+            .collect();
+        let unused: String = self
+            .unused
+            .iter()
+            .map(|what| {
+                format!("! {what} is listed for every scene and differs in none any more\n")
+            })
+            .collect();
+        let orders: String = self.orders.iter().map(Finding::text).collect();
+        format!("{table}\n{wrong}{unused}{orders}\n{}\n", self.count())
+    }
+
+    fn count(&self) -> String {
+        let lines = || self.verdicts.iter().flat_map(|verdict| &verdict.lines);
+        let requests = lines().filter(|line| line.case != "(changes)").count();
+        let of =
+            |wanted: fn(&Outcome) -> bool| lines().filter(|line| wanted(&line.outcome)).count();
+        format!(
+            "KubeVirt {}.{}: {requests} requests and the changes of {} scenes: {} same, {} known differences, {} unexplained; {} scenes could not be played",
+            self.kubevirt.0,
+            self.kubevirt.1,
+            lines().count() - requests,
+            of(|outcome| *outcome == Outcome::Same),
+            of(|outcome| matches!(outcome, Outcome::Listed(_))),
+            of(|outcome| matches!(outcome, Outcome::Wrong(_))),
+            self.verdicts
+                .iter()
+                .filter(|verdict| !verdict.problems.is_empty())
+                .count(),
+        )
+    }
+}
+
+/// What is wrong with a scene.
+pub fn wrong(verdict: &Verdict) -> String {
+    let mut text = format!("{}\n", verdict.scene);
+    for problem in &verdict.problems {
+        text.push_str(&format!("! {problem}\n"));
+    }
+    for line in &verdict.lines {
+        if let Outcome::Wrong(differences) = &line.outcome {
+            text.push_str(&format!("- {} ({})\n", line.case, line.code));
+            for difference in differences {
+                text.push_str(&format!("  {difference}\n"));
+            }
+        }
+    }
+    text
+}

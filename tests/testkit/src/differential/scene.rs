@@ -1,0 +1,414 @@
+//! Plays one scene on one side.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::answer::Answer;
+use super::changes::{Changes, Recorder};
+use super::names::Names;
+use super::side::{Ask, NODES, Reply, Side, Who, get};
+use super::table::{Scene, Step, Vm};
+use crate::world::{VmSpec, objects};
+
+/// How long a state may take to come.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(100);
+/// Nothing may change for so long before the changes are compared.
+const QUIET: Duration = Duration::from_millis(2500);
+
+/// What one side told.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Titles and answers of the compared requests, in order.
+    pub cases: Vec<(String, Answer)>,
+    /// What happened to the objects.
+    pub changes: Changes,
+    /// Why the scene could not be played to its end.
+    pub problem: Option<String>,
+}
+
+/// Plays a scene and cleans up behind it.
+pub async fn play(scene: &Scene, side: &Side) -> Told {
+    let mut stage = Stage::new(scene, side);
+    let mut told = Told::default();
+    if let Err(error) = stage.play(scene, &mut told).await {
+        told.problem = Some(format!("{error:#}"));
+    }
+    if let Some(recorder) = stage.recorder.take() {
+        told.changes = Changes::of(recorder.stop(), &stage.names);
+    }
+    stage.clear().await;
+    if let Err(error) = side.revoke(&scene.rights).await {
+        told.problem.get_or_insert(format!("{error:#}"));
+    }
+    told
+}
+
+struct Stage<'a> {
+    side: &'a Side,
+    names: Names,
+    /// What `${…}` stands for.
+    words: BTreeMap<String, String>,
+    recorder: Option<Recorder>,
+}
+
+/// A name that no other scene and no other run has.
+fn namespace_of(scene: &Scene) -> String {
+    let slug: String = scene
+        .name
+        .chars()
+        .map(|char| {
+            if char.is_ascii_alphanumeric() {
+                char.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        })
+        .take(40)
+        .collect();
+    format!("{}-{:05x}", slug.trim_matches('-'), std::process::id())
+}
+
+impl<'a> Stage<'a> {
+    fn new(scene: &Scene, side: &'a Side) -> Self {
+        let words = BTreeMap::from([("ns".to_owned(), namespace_of(scene))]);
+        Self {
+            side,
+            names: Names::default(),
+            words,
+            recorder: None,
+        }
+    }
+
+    async fn play(&mut self, scene: &Scene, told: &mut Told) -> anyhow::Result<()> {
+        self.side.grant(&scene.rights).await?;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.words["ns"]}});
+        self.side
+            .must(
+                "POST /api/v1/namespaces",
+                &namespace.to_string(),
+                "application/json",
+            )
+            .await?;
+        for vm in &scene.vms {
+            self.make(vm).await?;
+        }
+        for vm in scene.vms.iter().filter(|vm| !vm.not_running) {
+            self.meet(vm).await?;
+        }
+        self.settle_nodes();
+        if scene.changes {
+            let namespace = self.words["ns"].clone();
+            self.recorder = Some(Recorder::start(self.side, &namespace).await?);
+        }
+        for step in scene
+            .steps
+            .iter()
+            .filter(|step| step.concerns(self.side.kubevirt))
+        {
+            self.step(step, told)
+                .await
+                .with_context(|| format!("{}: {}", self.side.name, title(step)))?;
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.wait_quiet(QUIET, PATIENCE).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates a VMI, or a VM that makes one.
+    async fn make(&self, vm: &Vm) -> anyhow::Result<()> {
+        let namespace = &self.words["ns"];
+        let spec = spec(vm, namespace);
+        let (plural, object) = if let Some(strategy) = &vm.run_strategy {
+            let mut object = objects::vm(&spec, &vm.name, strategy);
+            object["metadata"]["finalizers"] = Value::Null;
+            object["status"] = Value::Null;
+            ("virtualmachines", object)
+        } else {
+            let mut object = objects::template(&spec);
+            object["apiVersion"] = json!("kubevirt.io/v1");
+            object["kind"] = json!("VirtualMachineInstance");
+            object["metadata"]["name"] = json!(vm.name);
+            object["metadata"]["namespace"] = json!(namespace);
+            ("virtualmachineinstances", object)
+        };
+        let line = format!("POST /apis/kubevirt.io/v1/namespaces/{namespace}/{plural}");
+        self.side
+            .must(&line, &object.to_string(), "application/json")
+            .await
+            .map(|_| ())
+    }
+
+    /// Waits until a VM runs, and learns its names.
+    async fn meet(&mut self, vm: &Vm) -> anyhow::Result<()> {
+        let namespace = self.words["ns"].clone();
+        let path = format!(
+            "/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances/{}",
+            vm.name
+        );
+        self.until(&path, "/status/conditions/type=Ready/status", Some("True"))
+            .await?;
+        self.until(&path, "/status/conditions/type=LiveMigratable/status", None)
+            .await?;
+        let vmi = self.side.ask(&Who::Admin, &get(&path)).await?.json();
+        let uid = vmi["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let pods = format!(
+            "/api/v1/namespaces/{namespace}/pods?labelSelector=kubevirt.io/created-by={uid}"
+        );
+        let pod = self.until(&pods, "/items/0/metadata/name", None).await?;
+        let node = vmi["status"]["nodeName"].as_str().unwrap_or_default();
+        self.words
+            .entry("here".to_owned())
+            .or_insert_with(|| node.to_owned());
+        self.name(&format!("node.{}", vm.name), node);
+        self.name(&format!("uid.{}", vm.name), &uid);
+        self.name(&format!("pod.{}", vm.name), &pod);
+        Ok(())
+    }
+
+    /// `here` is where the first VM runs, `there` the node after it.
+    fn settle_nodes(&mut self) {
+        let here = self
+            .words
+            .entry("here".to_owned())
+            .or_insert_with(|| NODES[0].to_owned())
+            .clone();
+        let index = NODES.iter().position(|node| **node == here).unwrap_or(0);
+        let there = NODES[(index + 1) % NODES.len()];
+        self.words.insert("there".to_owned(), there.to_owned());
+        self.names.learn(&here, "here");
+        for node in NODES {
+            self.names.learn(node, "elsewhere");
+        }
+    }
+
+    fn name(&mut self, token: &str, value: &str) {
+        self.words.insert(token.to_owned(), value.to_owned());
+        if !NODES.contains(&value) {
+            self.names.learn(value, token);
+        }
+    }
+
+    async fn step(&mut self, step: &Step, told: &mut Told) -> anyhow::Result<()> {
+        if let Some(seconds) = step.pause {
+            tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+            return Ok(());
+        }
+        if let Some(state) = &step.virt_api {
+            return self.side.reach_virt_api(state == "up").await;
+        }
+        if let Some(path) = &step.wait {
+            return self.wait(&self.fill(path)?, step).await;
+        }
+        if let Some(name) = &step.name {
+            let from = self.fill(step.from.as_deref().unwrap_or_default())?;
+            let field = self.fill(step.field.as_deref().unwrap_or_default())?;
+            let value = self.until(&from, &field, None).await?;
+            self.name(name, &value);
+            return Ok(());
+        }
+        let ask = self.request(step)?;
+        let who = self.fill(step.who.as_deref().unwrap_or("admin"))?;
+        let who = Who::parse(&who, &self.words)?;
+        let reply = self.side.ask(&who, &ask).await;
+        match (&step.case, reply) {
+            (Some(title), Ok(reply)) => {
+                let answer = Answer::read(&reply, step.compare, &self.names);
+                told.cases.push((title.clone(), answer));
+            }
+            (Some(title), Err(error)) => {
+                told.cases
+                    .push((title.clone(), Answer::none(&format!("{error:#}"))));
+            }
+            (None, reply) => expect(&reply?, step.code)?,
+        }
+        Ok(())
+    }
+
+    fn request(&self, step: &Step) -> anyhow::Result<Ask> {
+        let mut headers = vec![(
+            "content-type",
+            step.content_type
+                .clone()
+                .unwrap_or_else(|| "application/json".to_owned()),
+        )];
+        if let Some(accept) = &step.accept {
+            headers.push(("accept", accept.clone()));
+        }
+        if let Some(pod) = &step.evict {
+            let (line, body) = self.eviction(&self.fill(pod)?, step)?;
+            return Ok(Ask {
+                line,
+                body,
+                headers,
+            });
+        }
+        let line = step.line.as_deref().context("a step that does nothing")?;
+        Ok(Ask {
+            line: self.fill(line)?,
+            body: self.fill(step.body.as_deref().unwrap_or_default())?,
+            headers,
+        })
+    }
+
+    fn eviction(&self, pod: &str, step: &Step) -> anyhow::Result<(String, String)> {
+        let namespace = &self.words["ns"];
+        let mut body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}});
+        let mut line = format!("POST /api/v1/namespaces/{namespace}/pods/{pod}/eviction");
+        match step.dry.as_deref() {
+            Some("query") => line.push_str("?dryRun=All"),
+            Some(_) => body["deleteOptions"]["dryRun"] = json!(["All"]),
+            None => {}
+        }
+        if let Some(uid) = &step.uid {
+            body["deleteOptions"]["preconditions"]["uid"] = json!(self.fill(uid)?);
+        }
+        Ok((line, body.to_string()))
+    }
+
+    /// A text with its `${…}` filled in.
+    fn fill(&self, text: &str) -> anyhow::Result<String> {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            let (word, after) = after.split_once('}').context("a ${ without its }")?;
+            let value = self.words.get(word);
+            out.push_str(before);
+            out.push_str(value.with_context(|| format!("what is ${{{word}}}?"))?);
+            rest = after;
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+
+    async fn wait(&self, path: &str, step: &Step) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let is = step.is.as_deref().map(|text| self.fill(text)).transpose()?;
+        loop {
+            let reply = self.side.ask(&Who::Admin, &get(path)).await?;
+            let found = step
+                .field
+                .as_deref()
+                .and_then(|field| find(&reply.json(), field));
+            let done = match (&step.field, step.gone) {
+                (None, true) => reply.code == 404,
+                (Some(_), true) => reply.code == 200 && found.is_none(),
+                _ => reply.code == 200 && fits(found.as_deref(), is.as_deref()),
+            };
+            if done {
+                return Ok(());
+            }
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "waited in vain for {path} {:?}; now {} {found:?}",
+                step.field,
+                reply.code
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until a field is there (and has this value), and returns it.
+    async fn until(&self, path: &str, field: &str, is: Option<&str>) -> anyhow::Result<String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let reply = self.side.ask(&Who::Admin, &get(path)).await?;
+            let found = find(&reply.json(), field);
+            if let Some(found) = found.clone().filter(|found| fits(Some(found), is)) {
+                return Ok(found);
+            }
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "waited in vain for {path} {field}; now {} {found:?}",
+                reply.code
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// VMs, then the namespace with everything else. What is left does not disturb other scenes.
+    async fn clear(&self) {
+        let namespace = &self.words["ns"];
+        for line in [
+            format!("DELETE /apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachines"),
+            format!("DELETE /apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances"),
+            format!("DELETE /api/v1/namespaces/{namespace}"),
+        ] {
+            let _ = self.side.must(&line, "", "application/json").await;
+        }
+    }
+}
+
+fn title(step: &Step) -> String {
+    let what = [&step.case, &step.wait, &step.name, &step.line, &step.evict];
+    what.into_iter()
+        .flatten()
+        .next()
+        .cloned()
+        .unwrap_or_default()
+}
+
+fn expect(reply: &Reply, code: Option<u16>) -> anyhow::Result<()> {
+    let fine = code.map_or(reply.code < 300, |code| reply.code == code);
+    anyhow::ensure!(
+        fine,
+        "{} {}",
+        reply.code,
+        String::from_utf8_lossy(&reply.body)
+    );
+    Ok(())
+}
+
+fn fits(found: Option<&str>, is: Option<&str>) -> bool {
+    match (found, is) {
+        (Some(found), Some(is)) => found == is,
+        (found, _) => found.is_some(),
+    }
+}
+
+/// The value at a JSON pointer as text; a part like `type=Ready` finds an element of a list.
+pub fn find(object: &Value, pointer: &str) -> Option<String> {
+    let mut value = object;
+    for part in pointer.split('/').skip(1) {
+        let part = part.replace("~1", "/");
+        value = match (value, part.split_once('=')) {
+            (Value::Array(list), Some((key, is))) => list.iter().find(|item| item[key] == is)?,
+            (Value::Array(list), None) => list.get(part.parse::<usize>().ok()?)?,
+            _ => value.get(&part)?,
+        };
+    }
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+fn spec(vm: &Vm, namespace: &str) -> VmSpec {
+    let outcomes = if vm.migration.is_empty() {
+        vec!["ok".to_owned()]
+    } else {
+        vm.migration.clone()
+    };
+    VmSpec {
+        namespace: namespace.to_owned(),
+        eviction_strategy: vm.strategy.clone(),
+        not_migratable: vm.not_migratable.clone(),
+        memory: "64Mi".to_owned(),
+        migration_time: Duration::from_secs_f64(vm.migration_seconds),
+        start_up: Duration::from_secs_f64(vm.start_seconds.unwrap_or(0.3)),
+        migration: outcomes,
+        guest_shutdown: Some(Duration::from_secs_f64(vm.shutdown_seconds.unwrap_or(1.0))),
+        source_pod_lingers: (!vm.source_stays).then_some(Duration::from_secs(1)),
+        labels: vm.labels.clone(),
+        ..VmSpec::new(&vm.name, "")
+    }
+}
