@@ -250,6 +250,7 @@ mod tests {
             why: "known".to_owned(),
             since: None,
             until: None,
+            race: false,
         }
     }
 

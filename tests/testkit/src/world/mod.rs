@@ -128,6 +128,7 @@ impl World {
             clients,
             pace: Pace::default(),
             seed: 1,
+            machines: std::sync::Mutex::default(),
             tasks: std::sync::Mutex::default(),
         };
         world.keep(tokio::spawn(world.recorder.clone().run(store.clone())).abort_handle());
