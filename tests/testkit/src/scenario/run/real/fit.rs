@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::plane::Version;
 use crate::scenario::Scenario;
 use crate::scenario::event::Do;
+use crate::scenario::event::api::ApiDo;
 use crate::scenario::event::cluster::{PodDo, VmDo, VmSet};
-use crate::scenario::expect::When;
+use crate::scenario::expect::{Fate, What, When};
 use crate::scenario::words::{Outcome, PodOwner, Recreated, VmOwner};
 use crate::scenario::world::{EvictionStrategy, Pod, Vm};
 
@@ -44,10 +45,21 @@ pub fn unfit(scenario: &Scenario, version: Version) -> Vec<String> {
     if !scenario.volume_attachments.is_empty() {
         no("volumes are attached by nobody");
     }
+    let unmarks = |what: &What| matches!(what, What::Vm(vm) if vm.marked == Some(false) && vm.outcome != Some(Fate::Migrated));
+    let mut looks = scenario.expectations.iter();
+    if version < Version::V1_7 && looks.any(|expect| unmarks(&expect.what)) {
+        no("nobody can take a mark away before KubeVirt 1.7");
+    }
     for event in &scenario.timeline {
         event_unfit(&event.what, version, &mut no);
     }
     reasons.into_iter().collect()
+}
+
+/// Whether the story makes the API server slow, so that the agent's own patience is part of it.
+pub fn hangs(scenario: &Scenario) -> bool {
+    let mut events = scenario.timeline.iter();
+    events.any(|event| matches!(event.what, Do::Api(ApiDo::Hang(_) | ApiDo::Delay(_))))
 }
 
 /// Until its last event and expectation.
@@ -181,6 +193,13 @@ mod tests {
         let story = format!("{VM}[kubevirt]\nversion = \"1.7\"\n");
         assert!(reasons(&story, Version::V1_7).is_empty());
         assert_eq!(reasons(&story, Version::V1_8), ["it is about KubeVirt 1.7"]);
+    }
+
+    #[test]
+    fn a_mark_stays_before_1_7() {
+        let story = format!("{VM}[[expect]]\nvm = \"a\"\nmarked = false\n");
+        assert_eq!(reasons(&story, Version::V1_5).len(), 1);
+        assert!(reasons(&story, Version::V1_7).is_empty());
     }
 
     #[test]
