@@ -42,7 +42,7 @@ pub(crate) fn archive(program: &Path) -> anyhow::Result<Vec<u8>> {
     let layer = layout.blob(
         "application/vnd.oci.image.layer.v1.tar",
         &layer.end(),
-        json!({}),
+        &json!({}),
     );
     for (name, entry) in [(IMAGE, "/usr/bin/workload"), (PAUSE, "/usr/bin/pause")] {
         let config = json!({
@@ -54,13 +54,13 @@ pub(crate) fn archive(program: &Path) -> anyhow::Result<Vec<u8>> {
         let config = layout.json(
             "application/vnd.oci.image.config.v1+json",
             &config,
-            json!({}),
+            &json!({}),
         );
         let manifest = json!({
             "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer],
         });
         let named = json!({"io.containerd.image.name": name, "org.opencontainers.image.ref.name": "latest"});
-        let manifest = layout.json(MANIFEST, &manifest, named);
+        let manifest = layout.json(MANIFEST, &manifest, &named);
         layout.manifests.push(manifest);
     }
     Ok(layout.end())
@@ -76,12 +76,12 @@ struct Layout {
 }
 
 impl Layout {
-    fn json(&mut self, kind: &str, content: &Value, annotations: Value) -> Value {
+    fn json(&mut self, kind: &str, content: &Value, annotations: &Value) -> Value {
         self.blob(kind, content.to_string().as_bytes(), annotations)
     }
 
     /// Keeps a blob; answers its descriptor.
-    fn blob(&mut self, kind: &str, content: &[u8], annotations: Value) -> Value {
+    fn blob(&mut self, kind: &str, content: &[u8], annotations: &Value) -> Value {
         let digest = sha256(content);
         self.tar
             .file(&format!("blobs/sha256/{digest}"), content, 0o644);

@@ -9,9 +9,10 @@
 //! | `tree.rs` | when every service and every container of a host began and ended |
 //! | `witness.rs` | which guests are on a host whose kubelet is a real one |
 //! | `chronicle.rs` | what the API server has shown, and when |
-//! | `stage.rs` | what a case begins with, and what it does and asks |
+//! | `stage.rs`, `cluster.rs` | what a case begins with, and what it does and asks on the host and in the cluster |
 
 mod chronicle;
+mod cluster;
 pub(crate) mod image;
 pub(crate) mod network;
 pub(crate) mod node;

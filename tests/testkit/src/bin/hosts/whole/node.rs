@@ -75,7 +75,7 @@ fn first(host: &Host) -> anyhow::Result<()> {
     for (knob, value) in KNOBS {
         let file = format!("/etc/vmdrain-knobs/{}", knob.replace('/', "."));
         host.write(&file, &format!("{value}\n"))?;
-        binds.push_str(&format!("mount --bind {file} /proc/sys/{knob}\n"));
+        binds = format!("{binds}mount --bind {file} /proc/sys/{knob}\n");
     }
     let script = format!(
         "#!/bin/sh\n\

@@ -128,19 +128,25 @@ fn unprotected(context: &Context) -> anyhow::Result<String> {
     plan.files.push((DROP_IN, ""));
     play(context, &plan, |stage| {
         let typed = go_down(stage)?;
-        let down = stage.wait_down(Duration::from_secs(60))?;
+        // How the host ends is of no interest here: a containerd-shim that is left over may cost it systemd's last 90 s.
+        stage
+            .patience
+            .wait("SIGTERM at the other pod", BEGINS, || {
+                Ok(stage.said("other", "SIGTERM")?.map(drop))
+            })?;
         let said = stage.said("other", "SIGTERM")?;
         let said = said.context("the other pod got no SIGTERM")?;
         let after = between(typed, said);
+        let hold = stage.life("vmdrain-hold.service");
+        let hold = hold.and_then(|life| life.ended);
         ensure!(
-            after < Duration::from_secs(2),
+            after < Duration::from_secs(2) && hold.is_none_or(|hold| said < hold),
             "without the drop-in the pod lived for {}: the case with it proves nothing",
             seconds(after)
         );
         Ok(format!(
-            "SIGTERM {} after the command, down {}",
-            seconds(after),
-            seconds(between(typed, down.at))
+            "SIGTERM {} after the command, in the middle of the stop job",
+            seconds(after)
         ))
     })
 }
