@@ -36,15 +36,21 @@ packages:
 	packaging/build
 
 # By hand: `make install`, then /usr/lib/vmdrain-agent/host-setup and `systemctl enable --now vmdrain-agent vmdrain-hold`.
-# The units name /usr/bin/vmdrain-agent, so there is no PREFIX; DESTDIR is for building a package.
-install: build
-	@target=$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
-	  packaging/generate "$$target/release/vmdrain-agent" && \
-	  install -Dm755 "$$target/release/vmdrain-agent" $(DESTDIR)/usr/bin/vmdrain-agent
+# The units name /usr/bin/vmdrain-agent, so there is no PREFIX; DESTDIR is for building a package. BINARY names one that is
+# built already.
+install: $(if $(BINARY),,build)
+	@binary='$(BINARY)'; target=$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
+	  binary=$${binary:-$$target/release/vmdrain-agent}; \
+	  packaging/generate "$$binary" && install -Dm755 "$$binary" $(DESTDIR)/usr/bin/vmdrain-agent
 	install -Dm755 packaging/host-setup $(DESTDIR)/usr/lib/vmdrain-agent/host-setup
 	test -e $(DESTDIR)/etc/vmdrain-agent/config.toml || install -Dm644 packaging/etc/config.toml $(DESTDIR)/etc/vmdrain-agent/config.toml
 	for root in systemd packaging/generated; do \
 	  (cd $$root && find usr -type f) | while read -r file; do install -Dm644 "$$root/$$file" "$(DESTDIR)/$$file" || exit 1; done || exit 1; done
 	install -Dm644 packaging/generated/zsh/_vmdrain-agent $(DESTDIR)/usr/share/zsh/site-functions/_vmdrain-agent
 	install -Dm644 -t $(DESTDIR)/usr/share/vmdrain-agent/rbac packaging/rbac/*
-	install -Dm644 -t $(DESTDIR)/usr/share/doc/vmdrain-agent README.md CHANGELOG.md docs/*
+	install -Dm644 -t $(DESTDIR)/usr/share/doc/vmdrain-agent README.md CHANGELOG.md LICENSE docs/*
+	(cd packaging/examples && find . -type f) | while read -r file; do \
+	  install -Dm644 "packaging/examples/$$file" "$(DESTDIR)/usr/share/doc/vmdrain-agent/examples/$$file" || exit 1; done
+ifeq ($(DESTDIR),)
+	@echo "copied; now run: /usr/lib/vmdrain-agent/host-setup && systemctl enable --now vmdrain-agent vmdrain-hold"
+endif

@@ -291,7 +291,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             effect @ (Action::ReadNode(_)
             | Action::Confirm(_)
             | Action::Release(_)
-            | Action::TakeHold(_)) => self.carry_out(effect, std::future::ready(())),
+            | Action::TakeHold(_)) => self.carry_out(effect, std::future::ready(()), Box::new(())),
             // After a crash these are known to be ours, or to be done, by the record alone.
             effect @ (Action::Cordon { .. }
             | Action::Uncordon { .. }
@@ -299,11 +299,19 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             | Action::Evict { .. }
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
-            | Action::AskLogind { .. }) => self.carry_out(effect, self.records.written()),
+            | Action::AskLogind { .. }) => {
+                let hurry = self.parts.cluster.hurry();
+                self.carry_out(effect, self.records.written(), hurry);
+            }
         }
     }
 
-    fn carry_out(&mut self, effect: Action, first: impl Future<Output = ()> + Send + 'static) {
+    fn carry_out(
+        &mut self,
+        effect: Action,
+        first: impl Future<Output = ()> + Send + 'static,
+        hurry: Box<dyn Send>,
+    ) {
         if let Some((id, work)) =
             carry_out(effect, &self.parts.cluster, &self.parts.host, self.request)
         {
@@ -311,7 +319,9 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             let task = self.effects.spawn(async move {
                 // A disk that does not answer must not stop the drain; the recorder tells of it.
                 let _ = tokio::time::timeout(patience, first).await;
-                Done::Effect(id, Box::new(work.await))
+                let outcome = work.await;
+                drop(hurry);
+                Done::Effect(id, Box::new(outcome))
             });
             self.running.insert(task.id(), id);
         }

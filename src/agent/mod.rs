@@ -3,6 +3,7 @@
 //! - [`ports`]: what the driver needs from the world, as traits.
 //! - [`driver`]: the only loop.
 //! - [`effects`]: carries out one action with a time limit; never decides.
+//! - `patience`: what a host without credentials waits for, and what becomes of a stored lock meanwhile.
 //! - `recorder`: writes the record, off the loop; who must not overtake it waits.
 //! - `announcer`: posts Events, behind the requests of the drain.
 //! - [`command`]: how commands reach the driver and how its status is read.
@@ -11,6 +12,7 @@ mod announcer;
 pub mod command;
 pub mod driver;
 pub mod effects;
+mod patience;
 pub mod ports;
 mod recorder;
 pub mod service;

@@ -19,6 +19,10 @@ pub trait Cluster: Send + Sync + 'static {
     fn watch_node(&self) -> watch::Receiver<Picture>;
     /// Ends all watches: no request is made afterwards.
     fn unwatch(&self);
+    /// A request of the drain follows soon: until what is returned is dropped, what can wait lets it go first.
+    fn hurry(&self) -> Box<dyn Send> {
+        Box::new(())
+    }
     /// GET of the own Node.
     fn read_node(&self) -> impl Future<Output = Result<NodeView, Fault>> + Send;
     /// Merge patch: cordon, with our note when given.

@@ -2,6 +2,7 @@
 
 use super::command::Handle;
 use super::driver::{self, Parts};
+use super::patience;
 use super::ports::Host;
 use crate::bus;
 use crate::cluster::{self, ConnectError, Connected, KubeCluster, Origin};
@@ -18,13 +19,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-
-/// How long to wait before the credentials are looked for again.
-const CREDENTIALS_AGAIN: Duration = Duration::from_secs(10);
-
-/// How long a lock of the process before is kept although there are no credentials. Files are replaced within
-/// moments; after that nobody could drain under this lock, and a shutdown would wait for nothing until logind's limit.
-const KEPT_FOR_NOBODY: Duration = Duration::from_secs(60);
 
 /// How long READY=1 waits for the hold; systemd gives a start 90 s.
 const WITHOUT_HOLD: Duration = Duration::from_secs(30);
@@ -61,7 +55,7 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
     let settings = setup.live.current().settings.clone();
     let alone = alone_if_possible(&settings)?;
     let mut kept = notify::inherited_hold();
-    let connected = connect_patiently(&settings, &mut signals, &mut kept).await?;
+    let connected = connect_patiently(&settings, &mut signals, &mut kept).await;
     let Some(Connected { cluster, node_name }) = connected else {
         return Ok(());
     };
@@ -187,48 +181,11 @@ async fn connect_patiently(
     settings: &Settings,
     signals: &mut Signals,
     kept: &mut Option<OwnedFd>,
-) -> Result<Option<Connected<BootClock>>, RunError> {
+) -> Option<Connected<BootClock>> {
     let options = cluster_options(settings);
-    let mut told = String::new();
-    let begun = host::clock::now();
-    loop {
-        match cluster::connect(options.clone(), BootClock).await {
-            Ok(connected) => return Ok(Some(connected)),
-            Err(why) => {
-                let text = format!(
-                    "no way to the cluster yet, nothing protects the VMs of this host: {why}"
-                );
-                if told != text {
-                    tracing::warn!(
-                        vmdrain_reason = "NoCredentials",
-                        message_id = message_id("NoCredentials"),
-                        "{text}"
-                    );
-                    notify::status(&text);
-                    notify::ready();
-                    told = text;
-                }
-            }
-        }
-        if host::clock::now().since(begun) >= KEPT_FOR_NOBODY && kept.take().is_some() {
-            notify::forget_hold();
-            tracing::error!(
-                vmdrain_reason = "HoldGivenUp",
-                "without credentials nobody can drain this host: the lock of the agent before is given up, a shutdown does not wait any more"
-            );
-        }
-        // Waiting is no hanging: whoever watches over us has to hear that.
-        notify::watchdog();
-        let watched = notify::watchdog_interval().unwrap_or(CREDENTIALS_AGAIN);
-        tokio::select! {
-            () = tokio::time::sleep(CREDENTIALS_AGAIN.min(watched)) => {}
-            signal = signals.next() => {
-                if matches!(signal, Signal::Terminate | Signal::Interrupt) {
-                    return Ok(None);
-                }
-            }
-        }
-    }
+    let connect = || cluster::connect(options.clone(), BootClock);
+    let ends = async || matches!(signals.next().await, Signal::Terminate | Signal::Interrupt);
+    patience::wait_for(connect, ends, kept).await
 }
 
 /// READY=1 once logind lists our lock. A host whose logind refuses it (a shutdown is already under way, no

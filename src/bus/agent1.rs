@@ -86,21 +86,21 @@ impl Agent1 {
             .await
     }
 
-    /// Calls the drain off. Options: abort_migrations (b).
+    /// Calls the drain off; returns a sentence for people. Options: abort_migrations (b).
+    #[zbus(out_args("says"))]
     async fn cancel(
         &self,
         #[zbus(connection)] bus: &Connection,
         #[zbus(header)] call: Header<'_>,
         options: Options,
-    ) -> Result<(), BusError> {
+    ) -> Result<String, BusError> {
         self.gate.pass(bus, &call).await?;
         let abort_migrations = options::cancel_from(&options)?;
         self.command(|answer| Command::Cancel {
             abort_migrations,
             answer,
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Moves the deadline of the running drain; not in this version.
@@ -131,17 +131,17 @@ impl Agent1 {
         ))
     }
 
-    /// Gives the node back (uncordon, if the cordon is ours).
+    /// Gives the node back (uncordon, if the cordon is ours); returns a sentence for people: what was not waited for.
+    #[zbus(out_args("says"))]
     async fn restore(
         &self,
         #[zbus(connection)] bus: &Connection,
         #[zbus(header)] call: Header<'_>,
         options: Options,
-    ) -> Result<(), BusError> {
+    ) -> Result<String, BusError> {
         self.gate.pass(bus, &call).await?;
         options::none_from(&options, "Restore")?;
-        self.command(Command::Restore).await?;
-        Ok(())
+        self.command(Command::Restore).await
     }
 
     /// The JSON of `vmdrain-agent status -o json`.

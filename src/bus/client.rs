@@ -59,8 +59,8 @@ impl From<CallError> for ClientError {
 )]
 trait Agent1 {
     fn trigger(&self, options: &Options) -> zbus::Result<String>;
-    fn cancel(&self, options: &Options) -> zbus::Result<()>;
-    fn restore(&self, options: &Options) -> zbus::Result<()>;
+    fn cancel(&self, options: &Options) -> zbus::Result<String>;
+    fn restore(&self, options: &Options) -> zbus::Result<String>;
     fn get_status(&self) -> zbus::Result<String>;
 }
 
@@ -95,14 +95,14 @@ impl Client {
         Ok(within(ANSWER, "Trigger", self.agent.trigger(&options)).await?)
     }
 
-    /// Calls the drain off.
-    pub async fn cancel(&self, abort_migrations: bool) -> Result<(), ClientError> {
+    /// Calls the drain off; what the daemon says about it.
+    pub async fn cancel(&self, abort_migrations: bool) -> Result<String, ClientError> {
         let options = options::cancel_to(abort_migrations);
         Ok(within(ANSWER, "Cancel", self.agent.cancel(&options)).await?)
     }
 
-    /// Gives the node back.
-    pub async fn restore(&self) -> Result<(), ClientError> {
+    /// Gives the node back; what the daemon says about it.
+    pub async fn restore(&self) -> Result<String, ClientError> {
         let options = Options::new();
         Ok(within(ANSWER, "Restore", self.agent.restore(&options)).await?)
     }

@@ -190,21 +190,14 @@ pub(super) async fn cancel(
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
     let answer = daemon.cancel(abort_migrations).await?;
-    say(
-        screen,
-        &answer,
-        "the drain is being cancelled; `vmdrain-agent status` shows what could not be undone",
-    )
+    screen.line(&answer)?;
+    Ok(Exit::Done)
 }
 
 /// `restore`.
 pub(super) async fn restore(daemon: &impl Daemon, screen: &mut Screen) -> Result<Exit, Failure> {
     let answer = daemon.restore().await?;
-    say(screen, &answer, "the node is given back")
-}
-
-fn say(screen: &mut Screen, answer: &str, otherwise: &str) -> Result<Exit, Failure> {
-    screen.line(if answer.is_empty() { otherwise } else { answer })?;
+    screen.line(&answer)?;
     Ok(Exit::Done)
 }
 

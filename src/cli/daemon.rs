@@ -36,9 +36,9 @@ pub trait Daemon {
 
     /// Starts a drain; answers its id.
     fn trigger(&self, trigger: &Trigger) -> impl Future<Output = Result<String, CallError>>;
-    /// Calls the drain off; answers what will happen, or nothing.
+    /// Calls the drain off; answers what will happen.
     fn cancel(&self, abort_migrations: bool) -> impl Future<Output = Result<String, CallError>>;
-    /// Gives the node back; answers what will happen, or nothing.
+    /// Gives the node back; answers what has happened, and what was not waited for.
     fn restore(&self) -> impl Future<Output = Result<String, CallError>>;
     /// The status of now.
     fn status(&self) -> impl Future<Output = Result<Arc<Status>, CallError>>;

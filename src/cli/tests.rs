@@ -48,7 +48,10 @@ impl Daemon for Played {
         self.answer(format!("trigger {}", trigger.reason), "d1")
     }
     async fn cancel(&self, abort_migrations: bool) -> Result<String, CallError> {
-        self.answer(format!("cancel {abort_migrations}"), "")
+        self.answer(
+            format!("cancel {abort_migrations}"),
+            "drain d1 is being cancelled",
+        )
     }
     async fn restore(&self) -> Result<String, CallError> {
         self.answer("restore".into(), "node n1 is uncordoned")
@@ -319,7 +322,7 @@ async fn cancel_and_restore_pass_on_what_the_daemon_says() {
     );
     assert_eq!(
         paper.text(),
-        "node n1 is uncordoned\nthe drain is being cancelled; `vmdrain-agent status` shows what could not be undone\n"
+        "node n1 is uncordoned\ndrain d1 is being cancelled\n"
     );
     assert_eq!(daemon.asked(), ["restore", "cancel false"]);
 }

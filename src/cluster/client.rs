@@ -9,12 +9,11 @@ use crate::drain::action::{Fault, FaultClass};
 use crate::drain::answer::Reply;
 use crate::drain::time::Mono;
 use futures_util::Stream;
-use http::HeaderMap;
-use http::header::DATE;
+use futures_util::io::AsyncBufReadExt as _;
+use http::header::{ACCEPT_ENCODING, DATE};
+use http::{HeaderMap, HeaderValue};
 use kube::Client;
-use kube::api::WatchEvent;
 use kube::client::Body;
-use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use tokio::sync::Mutex;
@@ -119,20 +118,27 @@ impl Connection {
         outcome
     }
 
-    /// Opens a watch; what it brings has no end of its own. 401 as for [`Self::send`].
-    pub(crate) async fn watch<T: Clone + DeserializeOwned>(
+    /// Opens a watch; the lines that it brings have no end of their own. 401 as for [`Self::send`].
+    pub(crate) async fn watch(
         &self,
         now: Mono,
-        request: http::Request<Vec<u8>>,
-    ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<T>>> + use<T>> {
+        mut request: http::Request<Vec<u8>>,
+    ) -> kube::Result<impl Stream<Item = std::io::Result<String>> + use<>> {
+        // Servers of 1.37 and later compress every event by itself, which nothing here could read.
+        let plain = HeaderValue::from_static("identity");
+        request.headers_mut().insert(ACCEPT_ENCODING, plain);
         let (client, generation) = self.current().await;
-        let opened = client.request_events(request.clone()).await;
-        if matches!(&opened, Err(kube::Error::Api(status)) if status.code == 401)
-            && let Some((client, _)) = self.after_refusal(generation, now).await
-        {
-            return client.request_events(request).await;
-        }
-        opened
+        let opened = client.request_stream(request.clone()).await;
+        let body = match opened {
+            Err(kube::Error::Api(status)) if status.code == 401 => {
+                match self.after_refusal(generation, now).await {
+                    Some((client, _)) => client.request_stream(request).await?,
+                    None => return Err(kube::Error::Api(status)),
+                }
+            }
+            opened => opened?,
+        };
+        Ok(body.lines())
     }
 
     /// The client to use, built anew when the files have changed.

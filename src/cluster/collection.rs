@@ -3,12 +3,12 @@
 use super::client::Connection;
 use super::fault;
 use super::timing::Timing;
-use super::types::guard::Read;
 use super::types::{Guarded, Thin};
 use crate::drain::action::{Fault, FaultClass};
 use crate::drain::time::Mono;
 use kube::api::{ListParams, WatchParams};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A kind of object, narrowed down to what concerns this node.
 #[derive(Clone, Debug)]
@@ -185,6 +185,19 @@ struct Page<T> {
 }
 
 impl<T> Page<T> {
+    fn take(mut self) -> (Page<()>, Vec<T>) {
+        let items = std::mem::take(&mut self.items);
+        (self.with(Vec::new()), items)
+    }
+
+    fn with<U>(self, items: Vec<U>) -> Page<U> {
+        Page {
+            kind: self.kind,
+            metadata: self.metadata,
+            items,
+        }
+    }
+
     /// `PodList` for `pods`; a plain `List` says nothing against it.
     fn is_list_of(&self, resource: &str) -> bool {
         self.kind
@@ -199,6 +212,23 @@ struct PageMeta {
     resource_version: Option<String>,
     #[serde(rename = "continue")]
     more: Option<String>,
+}
+
+/// One page: straight into the thin type, or object by object when one of them is not as it should be.
+fn read_page<T: Thin>(body: &[u8]) -> Result<Page<Guarded<T::View>>, serde_json::Error> {
+    // As text, as watches are: one reader for both keeps the program small.
+    if T::MANY
+        && let Ok(text) = std::str::from_utf8(body)
+        && let Ok(page) = serde_json::from_str::<Page<T>>(text)
+    {
+        let (whole, items) = page.take();
+        let items: Option<_> = items.into_iter().map(Guarded::typed).collect();
+        if let Some(items) = items {
+            return Ok(whole.with(items));
+        }
+    }
+    let (whole, items) = serde_json::from_slice::<Page<Value>>(body)?.take();
+    Ok(whole.with(items.iter().map(Guarded::of::<T>).collect()))
 }
 
 /// Lists everything, page by page, with a quorum read. The list is that of one moment: when the
@@ -228,7 +258,7 @@ pub(crate) async fn list<T: Thin>(
         if !answer.is_success() {
             return Err(fault::from_reply(&what, &answer.reply()));
         }
-        let page: Page<Read<T>> = serde_json::from_slice(&answer.body).map_err(|error| {
+        let page = read_page::<T>(&answer.body).map_err(|error| {
             let why = format!("the server's answer cannot be read: {error}");
             fault::fault(FaultClass::Transient, &what, &why)
         })?;
@@ -240,7 +270,7 @@ pub(crate) async fn list<T: Thin>(
             );
             return Err(fault::fault(FaultClass::Transient, &what, &why));
         }
-        items.extend(page.items.into_iter().map(|read| read.0));
+        items.extend(page.items);
         let token = page.metadata.more.filter(|token| !token.is_empty());
         if token.is_some() && token == before {
             let why = "the server names the same page as the next one again and again";

@@ -163,6 +163,10 @@ impl<C: Clock> Cluster for KubeCluster<C> {
         self.replace_watch(None);
     }
 
+    fn hurry(&self) -> Box<dyn Send> {
+        Box::new(self.doors.urgent())
+    }
+
     async fn read_node(&self) -> Result<NodeView, Fault> {
         self.get_node().await
     }

@@ -110,6 +110,11 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("host.state_dir = 'state'", "host.state_dir", "absolute"),
     ("host.logind_dir = 'run'", "host.logind_dir", "absolute"),
     ("log.level = 'loud'", "log.level", "'loud'"),
+    (
+        "log.level = 'vmdrain_agent[drain]=debug'",
+        "log.level",
+        "spans",
+    ),
     ("timing.linger = 'x'", "timing.linger", "duration"),
     (
         "timing.lingr = '1s'",

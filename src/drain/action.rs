@@ -176,14 +176,17 @@ pub struct HoldView {
     pub others: Vec<Holder>,
 }
 
-/// Somebody else's lock on shutdowns.
+/// [`Holder::mode`] of a unit that has no lock: it acts while the system ends.
+pub const UNIT_MODE: &str = "unit";
+
+/// Somebody else who acts on a shutdown: a lock of logind's, or a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Holder {
     /// The program's own name for itself.
     pub who: String,
     /// Its reason.
     pub why: String,
-    /// `delay`, `block`, `block-weak`.
+    /// `delay`, `block`, `block-weak`, or [`UNIT_MODE`].
     pub mode: String,
     /// Its user.
     pub uid: u32,

@@ -123,11 +123,11 @@ pub struct HoldStatus {
     pub trouble: String,
     /// Who sets the limit: a file, or "logind's own default"; empty when that is not known.
     pub limit_by: String,
-    /// Everybody else who holds a shutdown.
+    /// Everybody else who holds a shutdown, or stops guests in one.
     pub others: Vec<HolderStatus>,
 }
 
-/// Somebody else who holds a shutdown.
+/// Somebody else who holds a shutdown, or stops guests in one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HolderStatus {
@@ -135,7 +135,7 @@ pub struct HolderStatus {
     pub who: String,
     /// Its reason.
     pub why: String,
-    /// `delay`, `block`, `block-weak`.
+    /// `delay`, `block`, `block-weak`; `unit`: a unit that has no lock.
     pub mode: String,
     /// What it does to VMs and the cure; empty when it is not known to touch any.
     pub says: String,

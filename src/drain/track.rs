@@ -56,6 +56,8 @@ pub struct Track {
     pub seen_final: bool,
     /// Who ended it, where the pod tells; empty: nobody else.
     pub stopped_by: String,
+    /// It was stopped, by whoever else, and not for this drain.
+    pub by_others: bool,
     /// The VMIM that brought this pod here.
     pub made_by: Option<String>,
     /// It is an inbound migration that never was active here.
@@ -175,6 +177,11 @@ impl Track {
     /// An eviction or a deletion of its pod was seen: that ends a guest.
     pub fn asked_to_end(&self) -> bool {
         self.granted.is_some() || self.seen_deleting
+    }
+
+    /// An eviction of ours has ended it, or may have.
+    pub fn evicted(&self) -> bool {
+        self.granted.is_some() || self.maybe_ours
     }
 
     /// It has come to its end here.

@@ -1,8 +1,8 @@
 //! Which machine is this, and which boot of it?
 
 use super::clock;
+use super::system1;
 use super::timing::Timing;
-use super::userspace;
 use crate::drain::boot::Userspace;
 use crate::drain::time::Mono;
 use std::fs;
@@ -39,7 +39,7 @@ impl Identity {
     /// The same, and what systemd says about this boot's user space on the bus at `bus` (`None`: the system bus).
     pub async fn ask(bus: Option<&str>, timing: &Timing) -> Self {
         Self {
-            userspace: userspace::ask_systemd(bus, timing).await,
+            userspace: system1::userspace(bus, timing).await,
             ..Self::read()
         }
     }

@@ -8,18 +8,27 @@ use super::limits::{self, Said};
 use super::login1::{CallError, ManagerProxy, within};
 use super::logind::Options;
 use super::session;
-use crate::drain::action::HoldView;
+use super::system1;
+use crate::drain::action::{HoldView, Holder};
 use crate::drain::time::Mono;
 use crate::drain::trigger::Then;
 use std::time::Duration;
 
-/// The lock and the limit; takes the lock when it is wanted and not listed. `said`: what the files said when they were
-/// last read.
+/// What changes seldom and is not asked at every look.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// What the files of logind's configuration said.
+    said: Option<Said>,
+    /// Units that stop guests.
+    units: Option<Vec<Holder>>,
+}
+
+/// The lock and the limit; takes the lock when it is wanted and not listed. `known`: from earlier looks.
 pub(super) async fn hold(
     manager: &ManagerProxy<'_>,
     hold: &Hold,
     options: &Options,
-    said: &mut Option<Said>,
+    known: &mut Known,
 ) -> Result<HoldView, CallError> {
     let probe = options.timing.probe;
     let (limit, all, metadata) = tokio::join!(
@@ -38,9 +47,10 @@ pub(super) async fn hold(
     let usec = limit?;
     let all = all?;
     // The files are read again when what they set may have changed.
-    if said.as_ref().is_none_or(|said| said.usec != usec) {
-        *said = options.root.as_deref().map(limits::read);
+    if known.said.as_ref().is_none_or(|said| said.usec != usec) {
+        known.said = options.root.as_deref().map(limits::read);
     }
+    let said = known.said.as_ref();
     let mut held = hold.has_fd() && hold::listed(&all, uid());
     let mut trouble = String::new();
     if hold.wanted() && !held {
@@ -65,11 +75,18 @@ pub(super) async fn hold(
     }
     if trouble.is_empty() {
         // The property came with the version that counts an infinite limit right (257).
-        trouble = hold::limit_trouble(usec, metadata.is_ok(), options.least_limit, said.as_ref());
+        trouble = hold::limit_trouble(usec, metadata.is_ok(), options.least_limit, said);
     }
+    let mut others = hold::others(&all, uid());
+    // After the lock: a PID 1 that is slow to answer must not be in its way.
+    if known.units.is_none() {
+        let bus = manager.inner().connection();
+        known.units = Some(system1::guest_stoppers(bus, probe).await);
+    }
+    others.extend(known.units.iter().flatten().cloned());
     Ok(HoldView {
-        limit_by: hold::limit_by(usec, said.as_ref()),
-        others: hold::others(&all, uid()),
+        limit_by: hold::limit_by(usec, said),
+        others,
         ..hold::view(held, Some(usec), trouble)
     })
 }

@@ -18,9 +18,9 @@
 //! | `hold.rs` | where the lock's file descriptor is, and what `held` means |
 //! | `ask.rs` | how logind is asked to go down, and who forbids it |
 //! | `login1.rs` | what logind's interface looks like on the wire |
-//! | `userspace.rs` | which user space of this boot is running: the count of soft-reboots |
 //! | `notify.rs` | what the service manager is told (`sd_notify`), and its fd store |
-//! | `system1.rs`, `stopping.rs` | what PID 1 says, and whether the system is really going down (net 3) |
+//! | `system1.rs` | what PID 1 says: jobs, soft-reboots, units that stop guests |
+//! | `stopping.rs` | whether the system is really going down (net 3) |
 //! | `ending.rs` | the host as a drain of the stop job sees it |
 //! | `store.rs` | where the record is kept |
 //! | `clock.rs`, `signals.rs`, `identity.rs`, `instance.rs` | the time, Unix signals, who this machine is, are we alone |
@@ -44,7 +44,6 @@ pub mod stopping;
 pub mod store;
 pub mod system1;
 pub mod timing;
-pub mod userspace;
 mod worker;
 
 pub use clock::BootClock;

@@ -1,10 +1,13 @@
-//! What does PID 1 say about the system and about our own stop job? Read once, every call limited.
+//! What does PID 1 say: is the system going down, which start of user space is this, which units stop guests? Every
+//! call is limited.
 //!
-//! The bus may be gone before we ask: then `systemctl` is asked, which as root needs none.
+//! A stop job may find the bus gone: then `systemctl` is asked, which as root needs none.
 
 use super::login1::{self, CallError, within};
 use super::stopping::{Job, Seen};
 use super::timing::Timing;
+use crate::drain::action::{Holder, UNIT_MODE};
+use crate::drain::boot::Userspace;
 use std::process::Stdio;
 use std::time::Duration;
 use zbus::{Connection, OwnedObjectPath, OwnedVariant};
@@ -15,6 +18,8 @@ pub const HOLD_UNIT: &str = "vmdrain-hold.service";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
 /// Interface of services.
 const SERVICE: &str = "org.freedesktop.systemd1.Service";
+/// Units that hold no lock of logind's and stop guests while the system ends.
+const STOP_GUESTS: [&str; 1] = ["libvirt-guests.service"];
 
 /// The manager object.
 #[zbus::proxy(
@@ -30,6 +35,19 @@ pub trait Systemd {
     /// `starting`, `running`, `degraded`, `maintenance`, `stopping`, …
     #[zbus(property(emits_changed_signal = "false"))]
     fn system_state(&self) -> zbus::Result<String>;
+    /// How often user space was restarted in this boot (256 and later).
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn soft_reboots_count(&self) -> zbus::Result<u32>;
+    /// When user space began, in microseconds of `CLOCK_MONOTONIC`: set anew by a soft-reboot, kept by `daemon-reexec`.
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn userspace_timestamp_monotonic(&self) -> zbus::Result<u64>;
+}
+
+async fn manager(bus: &Connection) -> Result<SystemdProxy<'_>, CallError> {
+    let proxy = SystemdProxy::builder(bus)
+        .cache_properties(zbus::proxy::CacheProperties::No)
+        .build();
+    Ok(proxy.await?)
 }
 
 /// One row of `ListJobs`.
@@ -83,13 +101,9 @@ async fn by_tool(limit: Duration) -> Result<String, String> {
 }
 
 async fn over(bus: &Connection, limit: Duration) -> Seen {
-    let manager = SystemdProxy::builder(bus)
-        .cache_properties(zbus::proxy::CacheProperties::No)
-        .build()
-        .await;
-    let manager = match manager {
+    let manager = match manager(bus).await {
         Ok(manager) => manager,
-        Err(e) => return Seen::nothing(&e.to_string()),
+        Err(e) => return Seen::nothing(&e.text),
     };
     let (state, rows) = tokio::join!(
         within(limit, "SystemState", manager.system_state()),
@@ -130,6 +144,74 @@ async fn over(bus: &Connection, limit: Duration) -> Seen {
     seen
 }
 
+/// Which start of user space this is, from the bus at `address` (`None`: the system bus). A soft-reboot changes no boot
+/// id, so only PID 1 can tell (logind-semantics 9). What cannot be asked is left out: a bus that is away costs the
+/// recognition of a soft-reboot, nothing else.
+pub async fn userspace(address: Option<&str>, timing: &Timing) -> Userspace {
+    match ask_userspace(address, timing.probe).await {
+        Ok(userspace) => userspace,
+        Err(why) => {
+            tracing::debug!("systemd cannot be asked about soft-reboots: {why}");
+            Userspace::default()
+        }
+    }
+}
+
+async fn ask_userspace(address: Option<&str>, limit: Duration) -> Result<Userspace, CallError> {
+    let bus = login1::connect(address, limit).await?;
+    let answer = userspace_over(&bus, limit).await;
+    // Nobody else uses this connection; a goodbye that is not heard is none the worse.
+    let _ = bus.close().await;
+    answer
+}
+
+async fn userspace_over(bus: &Connection, limit: Duration) -> Result<Userspace, CallError> {
+    let manager = manager(bus).await?;
+    let started = manager.userspace_timestamp_monotonic();
+    let started = within(limit, "UserspaceTimestampMonotonic", started).await?;
+    let count = within(limit, "SoftRebootsCount", manager.soft_reboots_count()).await;
+    let soft_reboots = match count {
+        Ok(count) => Some(u64::from(count)),
+        Err(why) if why.unknown() => None,
+        Err(why) => return Err(why),
+    };
+    Ok(Userspace {
+        soft_reboots,
+        // Zero is systemd's word for "never".
+        started: Some(started).filter(|at| *at > 0),
+    })
+}
+
+/// The units among [`STOP_GUESTS`] that are active: their stop is the stop of guests. What cannot be asked is left out.
+pub(super) async fn guest_stoppers(bus: &Connection, limit: Duration) -> Vec<Holder> {
+    let mut found = Vec::new();
+    for unit in STOP_GUESTS {
+        match is_active(bus, unit, limit).await {
+            Ok(true) => found.push(Holder {
+                who: unit.into(),
+                why: "stops guests while the system ends".into(),
+                mode: UNIT_MODE.into(),
+                uid: 0,
+            }),
+            Ok(false) => {}
+            Err(why) => tracing::debug!("systemd cannot be asked about {unit}: {why}"),
+        }
+    }
+    found
+}
+
+async fn is_active(bus: &Connection, unit: &str, limit: Duration) -> Result<bool, CallError> {
+    let manager = manager(bus).await?;
+    // Not `LoadUnit`: what is not loaded is not active, and nothing has to be read from disk for it.
+    let path = match within(limit, "GetUnit", manager.get_unit(unit)).await {
+        Ok(path) => path,
+        Err(why) if why.name.ends_with(".NoSuchUnit") => return Ok(false),
+        Err(why) => return Err(why),
+    };
+    let state: String = property(bus, &path, UNIT, "ActiveState", limit).await?;
+    Ok(state == "active")
+}
+
 /// A property in microseconds.
 async fn usec(
     bus: &Connection,
@@ -138,6 +220,16 @@ async fn usec(
     name: &str,
     limit: Duration,
 ) -> Result<u64, CallError> {
+    property(bus, path, interface, name, limit).await
+}
+
+async fn property<T: TryFrom<OwnedVariant, Error: Into<zbus::Error>>>(
+    bus: &Connection,
+    path: &OwnedObjectPath,
+    interface: &str,
+    name: &str,
+    limit: Duration,
+) -> Result<T, CallError> {
     let call = async {
         let body = &(interface, name);
         let reply = bus
@@ -150,7 +242,7 @@ async fn usec(
             )
             .await?;
         let value: OwnedVariant = reply.body().deserialize()?;
-        u64::try_from(&value)
+        T::try_from(value).map_err(Into::into)
     };
     within(limit, name, call).await
 }

@@ -3,7 +3,6 @@
 //! One task. It owns the subscriptions and decides nothing about the drain: it reports what is true.
 
 use super::hold::{self, Hold};
-use super::limits::Said;
 use super::login1::{ManagerProxy, within};
 use super::logind::Options;
 use super::pending::{Look, Pending};
@@ -45,8 +44,8 @@ pub(super) struct Worker {
     check_at: Mono,
     /// Looks at the lock in a row that got no answer.
     unanswered: u32,
-    /// What the files of logind's configuration said.
-    said: Option<Said>,
+    /// What is asked each minute only.
+    known: look::Known,
     /// Tells when to look at the schedule.
     folder: schedule::Folder,
     /// What was last told of the schedule; `None`: nothing yet.
@@ -64,7 +63,7 @@ impl Worker {
         Self {
             folder: schedule::Folder::new(options.folder.as_deref()),
             scheduled: None,
-            said: None,
+            known: look::Known::default(),
             options,
             hold,
             events,
@@ -170,7 +169,7 @@ impl Worker {
             self.look(manager).await;
         }
         if self.check_at <= now {
-            self.said = None;
+            self.known = look::Known::default();
             self.check_hold(manager).await;
             if !self.pending.announced() {
                 self.look_ahead(manager).await;
@@ -353,7 +352,7 @@ impl Worker {
     /// Sees to the lock, reads the limit, tells what changed.
     async fn check_hold(&mut self, manager: &ManagerProxy<'_>) {
         let timing = self.options.timing;
-        let seen = look::hold(manager, &self.hold, &self.options, &mut self.said).await;
+        let seen = look::hold(manager, &self.hold, &self.options, &mut self.known).await;
         let view = match seen {
             Ok(view) => {
                 self.unanswered = 0;

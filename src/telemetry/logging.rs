@@ -55,6 +55,11 @@ pub fn filter(level: &str) -> Result<Targets, String> {
             "'{level}' is neither error, warn, info, debug or trace nor a filter such as vmdrain_agent=debug,kube_client=warn"
         )
     };
+    if level.contains(['[', '{']) {
+        return Err(format!(
+            "'{level}' names spans or fields, which cannot be chosen here; a filter names modules and their level, such as vmdrain_agent::cluster=debug"
+        ));
+    }
     let words = ["off", "error", "warn", "info", "debug", "trace"];
     let directives = if words.contains(&level) {
         format!("vmdrain_agent={level},{BASE}")
@@ -158,6 +163,21 @@ mod tests {
         for bad in ["", "loud", "infos", "vmdrain_agent=loud"] {
             let why = filter(bad).expect_err(bad);
             assert!(why.contains(bad) && why.contains("debug"), "{why}");
+        }
+    }
+
+    #[test]
+    fn spans_and_fields_are_refused_and_not_taken_for_a_module() {
+        for bad in [
+            "vmdrain_agent[drain]=debug",
+            "[drain{id=3}]=trace",
+            "vmdrain_agent[{vm}]=info",
+        ] {
+            let why = filter(bad).expect_err(bad);
+            assert!(
+                why.contains(bad) && why.contains("spans") && why.contains("modules"),
+                "{why}"
+            );
         }
     }
 

@@ -74,14 +74,15 @@ impl Daemon {
                         notes.lock().unwrap().push(trigger);
                         publish.send_replace(Arc::new(at("evacuating", None)));
                         let _ = answer.send(Ok("d1".into()));
-                        let publish = publish.clone();
-                        tokio::spawn(async move {
-                            tokio::time::sleep(Duration::from_millis(300)).await;
-                            publish.send_replace(Arc::new(at("drained", Some(0))));
-                        });
                     }
                     Command::Status(answer) => {
-                        let _ = answer.send((**now.borrow()).clone());
+                        let seen = (**now.borrow()).clone();
+                        let begun = seen.state == "evacuating";
+                        let _ = answer.send(seen);
+                        // Whoever follows it has seen it begin.
+                        if begun {
+                            publish.send_replace(Arc::new(at("drained", Some(0))));
+                        }
                     }
                     Command::Cancel { .. } | Command::Restore(_) => {}
                 }

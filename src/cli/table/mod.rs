@@ -1,6 +1,7 @@
 //! How is a status shown to a person? Head lines, then one row per VM, those that need somebody first.
 
 use super::look::{Look, Tone, clock, cut, size};
+use crate::drain::action::UNIT_MODE;
 use crate::drain::status::{Status, VmPhase, VmStatus};
 use crate::drain::trigger::Then;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
@@ -66,12 +67,12 @@ pub fn head(status: &Status, look: Look) -> String {
     let (hold, well) = hold_words(status);
     fact("hold", (!well).then_some(Tone::Bad), &hold);
     for other in &status.hold.others {
-        let mode = if other.mode == "delay" {
-            "delays"
-        } else {
-            "forbids"
+        let does = match other.mode.as_str() {
+            "delay" => "delays a shutdown as well",
+            UNIT_MODE => "acts on a shutdown as well",
+            _ => "forbids a shutdown",
         };
-        let what = format!("{} {mode} a shutdown as well ({})", other.who, other.why);
+        let what = format!("{} {does} ({})", other.who, other.why);
         fact("holder", None, &what);
     }
     if let Some(soon) = schedule_words(status) {
@@ -162,7 +163,7 @@ fn hold_words(status: &Status) -> (String, bool) {
 
 fn cordon_words(status: &Status) -> String {
     match (status.cordon.unschedulable, status.cordon.who.as_str()) {
-        (None, _) => "not known".into(),
+        (None, _) => "not looked at yet".into(),
         (Some(true), "") => "cordoned".into(),
         (Some(false), "") => "not cordoned".into(),
         (Some(_), who) => who.to_owned(),

@@ -140,7 +140,7 @@ fn an_idle_host_without_a_hold_says_so() {
         "\
 n1: idle - nothing to do; no hold is set
   hold      not set, a shutdown would not wait
-  cordon    not known
+  cordon    not looked at yet
   warning   logind cannot be reached
 "
     );

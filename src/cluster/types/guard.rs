@@ -1,5 +1,9 @@
 //! One malformed object must not blind us: it is set aside with the path of the bad field, the rest is read.
+//!
+//! What there is much of is read straight from the text into its thin type. That does not tell which field was bad:
+//! when something could not be read, it is read once more, field by field.
 
+use super::meta::Meta;
 use crate::drain::world::{Malformed, ObjectRef};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -12,6 +16,10 @@ pub(crate) trait Thin: DeserializeOwned {
     type View: Clone + PartialEq + Send + Sync + 'static;
     /// Plural resource name.
     const RESOURCE: &'static str;
+    /// There are so many, or they change so often, that the quick way of reading is worth its part of the program.
+    const MANY: bool;
+    /// Its `metadata`.
+    fn meta(&self) -> &Meta;
     /// The view; an error names the path of the field that makes it impossible.
     fn view(self) -> Result<Self::View, String>;
 }
@@ -29,18 +37,25 @@ pub(crate) struct Guarded<V> {
     pub(crate) view: Result<V, String>,
 }
 
-/// Carrier of the thin type for serde; the view is what counts.
-#[derive(Clone, Debug)]
-pub(crate) struct Read<T: Thin>(pub(crate) Guarded<T::View>);
-
-impl<'de, T: Thin> Deserialize<'de> for Read<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Value::deserialize(from).map(|value| Self(Guarded::of::<T>(&value)))
-    }
-}
-
 impl<V> Guarded<V> {
-    /// Reads one object.
+    /// Of an object in which every field had its type. `None` when there is no view of it all the same:
+    /// [`Self::of`] tells why.
+    pub(crate) fn typed<T: Thin<View = V>>(object: T) -> Option<Self> {
+        let meta = object.meta();
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        Some(Self {
+            at: ObjectRef {
+                namespace: text(&meta.namespace),
+                name: text(&meta.name),
+                uid: text(&meta.uid),
+            },
+            version: text(&meta.resource_version),
+            labels: BTreeMap::new(),
+            view: Ok(object.view().ok()?),
+        })
+    }
+
+    /// Reads one object, field by field.
     pub(crate) fn of<T: Thin<View = V>>(value: &Value) -> Self {
         let text = |field: &str| {
             value

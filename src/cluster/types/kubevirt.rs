@@ -1,7 +1,7 @@
 //! The KubeVirt object: how many migrations may run, and which KubeVirt it is.
 
 use super::guard::Thin;
-use super::meta::nullable;
+use super::meta::{Meta, nullable};
 use super::vmi::strategy;
 use crate::drain::world::{KubeVirtView, Strategy};
 use serde::Deserialize;
@@ -16,6 +16,7 @@ const PRIORITY_QUEUE_KNOWN: (u32, u32) = (1, 7);
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct KubeVirt {
+    metadata: Meta,
     #[serde(deserialize_with = "nullable")]
     spec: Spec,
     #[serde(deserialize_with = "nullable")]
@@ -71,6 +72,11 @@ pub(crate) struct KubeVirtSeen {
 impl Thin for KubeVirt {
     type View = KubeVirtSeen;
     const RESOURCE: &'static str = "kubevirts";
+    const MANY: bool = false;
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
 
     fn view(self) -> Result<KubeVirtSeen, String> {
         let unset = KubeVirtView::default();

@@ -47,6 +47,11 @@ struct Status {
 impl Thin for Migration {
     type View = MigrationView;
     const RESOURCE: &'static str = "virtualmachineinstancemigrations";
+    const MANY: bool = true;
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
 
     fn view(self) -> Result<MigrationView, String> {
         let migration = self.metadata.reference()?;

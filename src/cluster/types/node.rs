@@ -97,6 +97,11 @@ impl NodeSeen {
 impl Thin for Node {
     type View = NodeSeen;
     const RESOURCE: &'static str = "nodes";
+    const MANY: bool = false;
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
 
     fn view(self) -> Result<NodeSeen, String> {
         let at = self.metadata.reference()?;

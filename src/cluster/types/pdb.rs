@@ -82,6 +82,11 @@ impl Budget {
 impl Thin for Pdb {
     type View = Budget;
     const RESOURCE: &'static str = "poddisruptionbudgets";
+    const MANY: bool = false;
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
 
     fn view(self) -> Result<Budget, String> {
         let pdb: ObjectRef = self.metadata.reference()?;

@@ -80,6 +80,11 @@ struct State {
 impl Thin for Pod {
     type View = PodView;
     const RESOURCE: &'static str = "pods";
+    const MANY: bool = true;
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
 
     fn view(self) -> Result<PodView, String> {
         let pod = self.metadata.reference()?;

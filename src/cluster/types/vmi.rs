@@ -98,6 +98,11 @@ impl MigrationRecord {
 impl Thin for Vmi {
     type View = VmiView;
     const RESOURCE: &'static str = "virtualmachineinstances";
+    const MANY: bool = true;
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
 
     fn view(self) -> Result<VmiView, String> {
         let vmi = self.metadata.reference()?;

@@ -4,6 +4,7 @@
 //! What the drain itself sends goes first. Then first come, first served: all lists come before the first
 //! watch, and share connections.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -25,7 +26,7 @@ pub(in crate::cluster) struct Doors {
 
 /// A request of the drain is under way as long as this lives.
 #[derive(Debug)]
-pub(in crate::cluster) struct Urgent<'a>(&'a Doors);
+pub(in crate::cluster) struct Urgent(Arc<Doors>);
 
 impl Doors {
     pub(in crate::cluster) fn new() -> Self {
@@ -37,9 +38,9 @@ impl Doors {
     }
 
     /// Others wait until this is dropped.
-    pub(in crate::cluster) fn urgent(&self) -> Urgent<'_> {
+    pub(in crate::cluster) fn urgent(self: &Arc<Self>) -> Urgent {
         self.urgent.fetch_add(1, Ordering::SeqCst);
-        Urgent(self)
+        Urgent(Arc::clone(self))
     }
 
     /// Waits for a turn, but not for long: then it goes on without one.
@@ -64,7 +65,7 @@ impl Doors {
     }
 }
 
-impl Drop for Urgent<'_> {
+impl Drop for Urgent {
     fn drop(&mut self) {
         if self.0.urgent.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.0.calm.notify_waiters();
@@ -93,7 +94,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_the_drain_sends_goes_first() {
-        let doors = Doors::new();
+        let doors = Arc::new(Doors::new());
         let (cordon, eviction) = (doors.urgent(), doors.urgent());
         drop(cordon);
         assert!(timeout(PATIENCE / 2, doors.enter()).await.is_err());

@@ -13,15 +13,14 @@
 use super::Scene;
 use super::backoff::Backoff;
 use super::board::Slots;
+use super::event::{Event, was_cut_off};
 use super::slot::{Change, Slot};
 use crate::agent::ports::Clock;
 use crate::cluster::collection::{Collection, list};
 use crate::cluster::fault;
 use crate::cluster::types::Thin;
-use crate::cluster::types::guard::Read;
 use crate::drain::action::{Fault, FaultClass};
 use futures_util::StreamExt;
-use kube::api::WatchEvent;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -183,7 +182,7 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
         };
         let now = self.scene.clock.now();
         let door = self.scene.doors.enter().await;
-        let opening = self.scene.connection.watch::<Read<T>>(now, request);
+        let opening = self.scene.connection.watch(now, request);
         let opened = timeout(timing.request, opening).await;
         drop(door);
         let stream = match opened {
@@ -206,9 +205,15 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
             match next {
                 Err(_) => return End::Silent,
                 Ok(None) => return End::Closed,
-                Ok(Some(Err(error))) => return ended(&what, &error),
-                Ok(Some(Ok(event))) => {
-                    let missed = after_silence && !*productive && is_change(&event);
+                Ok(Some(Err(error))) if was_cut_off(&error) => return End::Closed,
+                Ok(Some(Err(error))) => return ended(&what, &kube::Error::ReadEvents(error)),
+                Ok(Some(Ok(line))) => {
+                    let event = match Event::read::<T>(&line) {
+                        Ok(Some(event)) => event,
+                        Ok(None) => continue,
+                        Err(error) => return ended(&what, &error),
+                    };
+                    let missed = after_silence && !*productive && event.is_change();
                     if missed && self.scene.clock.now().since(opened) < AT_ONCE {
                         self.scene.suspicion.notify_waiters();
                     }
@@ -222,27 +227,22 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
     }
 
     /// Writes an event down; an ERROR event ends the watch.
-    fn take<T: Thin<View = V>>(
-        &self,
-        what: &str,
-        event: WatchEvent<Read<T>>,
-        version: &mut String,
-    ) -> Option<End> {
+    fn take(&self, what: &str, event: Event<V>, version: &mut String) -> Option<End> {
         let now = self.scene.clock.now();
         match event {
-            WatchEvent::Added(Read(object)) | WatchEvent::Modified(Read(object)) => {
+            Event::Changed(object) => {
                 newer(version, &object.version);
                 self.edit(|slot| slot.apply(&object, now));
             }
-            WatchEvent::Deleted(Read(object)) => {
+            Event::Deleted(object) => {
                 newer(version, &object.version);
                 self.edit(|slot| slot.remove(&object, now));
             }
-            WatchEvent::Bookmark(bookmark) => {
-                newer(version, &bookmark.metadata.resource_version);
+            Event::Bookmark(seen) => {
+                newer(version, &seen);
                 self.edit(|slot| slot.alive(now));
             }
-            WatchEvent::Error(status) => return Some(ended(what, &kube::Error::Api(status))),
+            Event::Error(status) => return Some(ended(what, &kube::Error::Api(status))),
         }
         None
     }
@@ -283,13 +283,6 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
             Backoff::new(timing.retry_first, timing.retry_most, 2, &salt),
             Backoff::new(timing.refused_first, most, 4, &salt),
         )
-    }
-}
-
-fn is_change<T>(event: &WatchEvent<T>) -> bool {
-    match event {
-        WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_) => true,
-        WatchEvent::Bookmark(_) | WatchEvent::Error(_) => false,
     }
 }
 

@@ -13,6 +13,7 @@
 mod backoff;
 mod board;
 mod doors;
+mod event;
 mod follow;
 mod slot;
 
@@ -141,7 +142,6 @@ impl<C: Clock> Scene<C> {
             }
             .follow::<Pod>(),
         );
-        self.spawn_node(followers);
         followers.spawn(
             Follower {
                 scene: Arc::clone(self),
@@ -170,6 +170,8 @@ impl<C: Clock> Scene<C> {
             .follow::<Migration>(),
         );
         self.spawn_pollers(followers);
+        // Read a moment ago for the cordon: it can wait.
+        self.spawn_node(followers);
     }
 
     /// What changes seldom, or may be read but not watched.

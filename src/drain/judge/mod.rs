@@ -8,9 +8,10 @@ use super::track::Track;
 use super::verdict::{Blocked, Ignore, Lane, Verdict, Wait};
 use super::world::{
     Compute, MigrationPhase, MigrationState, MigrationView, PdbView, Picture, PodKind, PodView,
-    Strategy, VmiPhase, VmiView,
+    Strategy, VmName, VmiPhase, VmiView,
 };
 use answers::{asked, lane_or_pause};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything about one VM that a verdict needs.
 #[derive(Clone, Copy, Debug)]
@@ -268,6 +269,22 @@ pub fn is_inbound(pod: &PodView, node: &str) -> bool {
             .is_some_and(|label| label != node)
 }
 
+/// VMIs (by UID) whose guest kubelet's graceful node shutdown has ended here: a pod says so, and no other pod of theirs
+/// has one. virt-handler goes in the same wave, so nobody corrects the VMI, which goes on to say that it runs; and
+/// kubelet starts no pod any more (real-host.md 2).
+pub fn ended_by_kubelet(picture: &Picture) -> BTreeMap<&str, &VmName> {
+    let pods = picture.pods.seen().map_or(&[][..], Vec::as_slice);
+    let of_vmis = pods
+        .iter()
+        .filter(|pod| pod.kind == PodKind::Launcher && !pod.vmi_uid.is_empty());
+    let (over, alive): (Vec<_>, Vec<_>) = of_vmis.partition(|pod| pod.is_empty_of_guest());
+    let alive: BTreeSet<_> = alive.iter().map(|pod| pod.vmi_uid.as_str()).collect();
+    over.into_iter()
+        .filter(|pod| pod.stopped_by.is_some() && !alive.contains(pod.vmi_uid.as_str()))
+        .map(|pod| (pod.vmi_uid.as_str(), &pod.vm))
+        .collect()
+}
+
 /// The node holds no VM according to these lists (design section 3.4). Answers with the VMs that are left.
 pub fn left_here<'a>(
     picture: &'a Picture,
@@ -278,15 +295,19 @@ pub fn left_here<'a>(
     let pods =
         pods.filter(|p| p.kind == PodKind::Launcher && !p.is_empty_of_guest() && !lingering(p));
     let vmis = picture.vmis.seen().into_iter().flatten();
+    let ended = ended_by_kubelet(picture);
     let vmis = vmis.filter(|v| {
-        !v.is_final() && (v.node == node || v.target_node_label.as_deref() == Some(node))
+        let here = v.node == node && !ended.contains_key(v.vmi.uid.as_str());
+        !v.is_final() && (here || v.target_node_label.as_deref() == Some(node))
     });
     let migrations = picture
         .migrations
         .seen()
         .into_iter()
         .flatten()
-        .filter(|m| !m.is_final());
+        .filter(|m| !m.is_final())
+        // KubeVirt goes on to ask for migrations of a guest that is no more.
+        .filter(|m| m.target_node == node || !ended.values().any(|vm| **vm == m.vm));
     let us = |m: &&MigrationView| {
         m.source_node == node || m.target_node == node || m.evacuates.as_deref() == Some(node)
     };

@@ -99,6 +99,7 @@ impl Machine {
             userspace: self.policy.userspace,
             handler,
             kvm,
+            waiting: before.and_then(|before| self.waited_since(before)),
         };
         self.persist();
         let id = self.effect(Pending::Cordon);
@@ -219,10 +220,12 @@ impl Machine {
     }
 
     fn read_for_undo(&mut self, node: NodeView) {
+        // Not ours yet: by the picture it is free, or its marker is of the start before.
+        let open = !node.unschedulable || self.is_of_another_start(&node);
         let Some(drain) = &mut self.drain else { return };
         let late = drain
             .cordon_may_land
-            .filter(|until| self.now < *until && !node.unschedulable);
+            .filter(|until| self.now < *until && open);
         if let Some(until) = late {
             self.retry_at = until;
             return;
@@ -251,6 +254,9 @@ impl Machine {
                 self.tell(Level::Info, reason, text);
             }
             self.node = Some(node);
+            return;
+        }
+        if self.goes_back_to_waiting(&node) {
             return;
         }
         let id = self.effect(Pending::Uncordon(Why::Undo));

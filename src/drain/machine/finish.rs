@@ -60,10 +60,7 @@ impl Machine {
     fn drained(&mut self, now: Mono) {
         self.phase = Phase::Drained;
         self.warn_of_lingering(now);
-        let by_others = |t: &&Track| {
-            let shut_down = t.ended.is_some_and(|(phase, _)| phase == VmPhase::ShutDown);
-            shut_down && !t.stopped_by.is_empty()
-        };
+        let by_others = |t: &&Track| t.ended.is_some() && t.by_others;
         let stopped = self.tracks.values().filter(by_others).count();
         let Some(drain) = &mut self.drain else { return };
         drain.trouble.clear();
@@ -72,15 +69,14 @@ impl Machine {
         } else {
             None
         };
-        drain.end = match stopped {
-            0 => "no VM is left on the node".into(),
-            n => {
-                format!("no VM is left on the node; {n} of them were stopped by others, not moved")
-            }
+        let by_others = match stopped {
+            0 => String::new(),
+            n => format!("; {n} of them were stopped by others, not moved"),
         };
+        drain.end = format!("no VM is left on the node{by_others}");
         let took = super::show::span(now.since(drain.started));
         let text = format!(
-            "node {} is empty of VMs after {took}",
+            "node {} is empty of VMs after {took}{by_others}",
             self.policy.node_name
         );
         self.tell_once("end", Level::Info, "Drained", text);

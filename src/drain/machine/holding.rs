@@ -1,7 +1,7 @@
 //! The hold between drains: what is wrong with it, and who else acts on a shutdown. Told once, not every minute.
 
 use super::Machine;
-use crate::drain::action::{HoldView, Holder, Level};
+use crate::drain::action::{HoldView, Holder, Level, UNIT_MODE};
 use crate::drain::time::Mono;
 
 /// What has been told of the hold.
@@ -26,10 +26,21 @@ impl Machine {
         if self.hold.limit.is_some() {
             self.holders_seen();
         }
+        let stopper = self.guest_stopper_now();
+        if let Some(drain) = self.drain.as_mut().filter(|_| !stopper.is_empty()) {
+            drain.guest_stopper = stopper;
+        }
     }
 
-    /// The holder that stops guests at a shutdown; empty when none is known.
+    /// Who stops guests at a shutdown, now or earlier in this drain; empty when none is known.
     pub(super) fn stops_guests(&self) -> String {
+        let earlier = || self.drain.as_ref().map(|d| d.guest_stopper.clone());
+        let now = Some(self.guest_stopper_now()).filter(|who| !who.is_empty());
+        now.or_else(earlier).unwrap_or_default()
+    }
+
+    /// The one that has a lock now.
+    pub(super) fn guest_stopper_now(&self) -> String {
         let stops = |holder: &&Holder| stops_guests(&holder.who);
         let found = self.hold.others.iter().find(stops);
         found.map(|holder| holder.who.clone()).unwrap_or_default()
@@ -77,8 +88,9 @@ impl Machine {
     }
 }
 
-/// Red Hat's `vm-drain-shutdown-inhibitor` and its like, by their name in logind's list.
+/// Red Hat's hook (`vm-shutdown-hook`, unit `vm-drain-shutdown-inhibitor`), by its name in logind's list.
 fn stops_guests(who: &str) -> bool {
+    let who = who.to_ascii_lowercase();
     ["vm-shutdown", "vm-drain"]
         .iter()
         .any(|part| who.contains(part))
@@ -87,7 +99,9 @@ fn stops_guests(who: &str) -> bool {
 /// What another holder of a shutdown does to our VMs, and the cure; `None`: nothing that is known of.
 pub(super) fn note(holder: &Holder) -> Option<String> {
     let who = holder.who.as_str();
-    let is = |parts: &[&str]| parts.iter().any(|part| who.contains(part));
+    // "Libvirt" and "Deckhouse node-manager" call themselves so; their units and older versions write it small.
+    let plain = who.to_ascii_lowercase();
+    let is = |parts: &[&str]| parts.iter().any(|part| plain.contains(part));
     let delays = holder.mode == "delay";
     if who == "kubelet" && delays {
         return Some(
@@ -104,7 +118,12 @@ pub(super) fn note(holder: &Holder) -> Option<String> {
             "{who} keeps the host up until no pod with the label pod.deckhouse.io/inhibit-node-shutdown runs here, whatever we decide at our deadline. It moves no VM; one of the two is enough"
         ));
     }
-    if who.starts_with("libvirt") || is(&["virtqemud"]) {
+    if holder.mode == UNIT_MODE && is(&["libvirt-guests"]) {
+        return Some(format!(
+            "{who} suspends or stops the guests of this host's own libvirt while the system ends, beside the stop job, 5 minutes for each by default, and the host waits for it. VMs of KubeVirt are not among them. On a host that has no others: `systemctl disable {who}` (without --now: its stop is what stops guests)"
+        ));
+    }
+    if plain.starts_with("libvirt") || is(&["virtqemud"]) {
         return Some(format!(
             "{who} saves or stops the guests of this host's own libvirt at a shutdown. VMs of KubeVirt are not among them; the host waits for both"
         ));
@@ -131,12 +150,27 @@ mod tests {
             ("vm-shutdown-hook", "powers every guest off"),
             ("vm-drain-shutdown-inhibitor", "powers every guest off"),
             ("d8-shutdown-inhibitor", "deckhouse.io"),
-            ("libvirt-qemu", "own libvirt"),
+            ("Deckhouse node-manager", "deckhouse.io"),
+            ("Libvirt", "own libvirt"),
+            ("virtqemud", "own libvirt"),
         ] {
             let told = note(&holder(who, "delay")).unwrap();
             assert!(told.contains(says), "{told}");
         }
         assert_eq!(note(&holder("unattended-upgrades", "delay")), None);
         assert_eq!(note(&holder("kubelet", "block")), None);
+    }
+
+    #[test]
+    fn a_unit_that_stops_guests_is_explained_without_a_cure_that_stops_them() {
+        let told = note(&holder("libvirt-guests.service", UNIT_MODE)).unwrap();
+        for says in [
+            "own libvirt",
+            "not among them",
+            "systemctl disable",
+            "without --now",
+        ] {
+            assert!(told.contains(says), "{told}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! One picture, made quick to look things up in: a thousand VMs cost no more than a thousand look-ups each.
 
-use crate::drain::judge::Case;
+use crate::drain::judge::{Case, ended_by_kubelet};
 use crate::drain::track::Track;
 use crate::drain::world::{MigrationView, Picture, PodView, VmName, VmiView};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,8 @@ pub(super) struct Index<'a> {
     /// VMIMs of each VM, oldest first.
     migrations: BTreeMap<&'a VmName, Vec<&'a MigrationView>>,
     malformed_vmis: BTreeSet<&'a str>,
+    /// VMIs, by UID, that have no guest any more whatever they say.
+    ended: BTreeMap<&'a str, &'a VmName>,
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +41,7 @@ impl<'a> Index<'a> {
                 .filter(|m| m.resource == "virtualmachineinstances")
                 .map(|m| m.object.as_str())
                 .collect(),
+            ended: ended_by_kubelet(picture),
         };
         for m in migrations {
             index.migrations.entry(&m.vm).or_default().push(m);
@@ -53,6 +56,11 @@ impl<'a> Index<'a> {
     /// The pod of this track, where it is in the picture.
     pub(super) fn pod_of(&self, track: &Track) -> Option<&'a PodView> {
         self.pods.get(track.pod.uid.as_str()).copied()
+    }
+
+    /// The kubelet has ended the guest of this VMI.
+    pub(super) fn is_ended(&self, vmi_uid: &str) -> bool {
+        self.ended.contains_key(vmi_uid)
     }
 
     /// Whether VMIs can be seen at all.

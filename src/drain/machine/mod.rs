@@ -74,6 +74,8 @@ struct Drain {
     released: bool,
     /// What has to be undone, and how far that is.
     undo: Undo,
+    /// Who stops guests at a shutdown, as far as this drain has seen: such a one lets go as soon as it has done it.
+    guest_stopper: String,
     /// Outcome as a sentence.
     end: String,
     /// The last problem of the drain as a whole.
@@ -104,7 +106,7 @@ pub struct Machine {
     wake: Option<(Mono, &'static str)>,
     persisted: Option<Record>,
     told: BTreeMap<String, String>,
-    /// Giving the node back after a boot; never while there is a drain.
+    /// Giving the node back after a boot; never while a drain is under way.
     restore: Option<Restore>,
     seed: u64,
     ids: u64,

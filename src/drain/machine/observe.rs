@@ -142,7 +142,8 @@ impl Machine {
             see_vmi(track, vmi);
         }
         for vmi in picture.vmis.seen().into_iter().flatten().filter(here) {
-            if with_pod.contains(vmi.vmi.uid.as_str()) {
+            let uid = vmi.vmi.uid.as_str();
+            if with_pod.contains(uid) || index.is_ended(uid) {
                 continue;
             }
             let inherited = self
@@ -199,7 +200,8 @@ impl Machine {
             let over = match index.pod_of(track) {
                 Some(pod) => pod.is_empty_of_guest(),
                 None if track.pod.uid.is_empty() => {
-                    index.vmi_of(track).is_none_or(VmiView::is_final)
+                    index.is_ended(&track.vmi_uid)
+                        || index.vmi_of(track).is_none_or(VmiView::is_final)
                 }
                 None => true,
             };

@@ -190,6 +190,7 @@ impl Machine {
             abort_migrations: false,
             released: false,
             undo: Undo::default(),
+            guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
         });
@@ -262,6 +263,7 @@ impl Machine {
             abort_migrations: record.abort_migrations,
             released: false,
             undo: Undo::default(),
+            guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
         });
@@ -339,7 +341,10 @@ impl Machine {
         if self.phase != Phase::Cancelling {
             self.start_cancel("cancelled by an operator");
         }
-        self.answer(token, Ok(format!("drain {id} is being cancelled")));
+        let text = format!(
+            "drain {id} is being cancelled; `vmdrain-agent status` shows what could not be undone"
+        );
+        self.answer(token, Ok(text));
     }
 
     pub(super) fn order_restore(&mut self, token: Token) {

@@ -131,7 +131,8 @@ impl Machine {
             VmPhase::ShutDown if !track.stopped_by.is_empty() => {
                 format!("stopped by {}, not by this drain", track.stopped_by)
             }
-            VmPhase::ShutDown if !track.asked_to_end() && !suspect.is_empty() => {
+            // Whoever ends a guest, KubeVirt deletes its pod afterwards: a deletion alone is no excuse.
+            VmPhase::ShutDown if !track.evicted() && !suspect.is_empty() => {
                 format!("guest has ended, probably stopped by {suspect}")
             }
             VmPhase::ShutDown => format!("guest was shut down in {took}"),
@@ -155,9 +156,9 @@ impl Machine {
         }
         let text = format!("{}: {}", track.vm, track.says);
         let vm = track.vmi();
-        let by_others = outcome == VmPhase::ShutDown
-            && (!track.stopped_by.is_empty() || (!track.asked_to_end() && !suspect.is_empty()));
-        let (level, reason) = if by_others {
+        track.by_others = outcome == VmPhase::ShutDown
+            && (!track.stopped_by.is_empty() || (!track.evicted() && !suspect.is_empty()));
+        let (level, reason) = if track.by_others {
             (Level::Warn, "VmStoppedByOthers")
         } else if outcome == VmPhase::ShutDown {
             (Level::Info, "VmShutDown")

@@ -35,6 +35,8 @@ pub(super) struct Undo {
     pub(super) node_tries: u32,
     /// The cordon is gone, or not ours, or given up.
     pub(super) uncordon_done: bool,
+    /// The node waits to be given back, as it did before this drain.
+    pub(super) waits_again: bool,
     /// What stays, each as a sentence.
     pub(super) remains: Vec<String>,
 }
@@ -372,6 +374,7 @@ impl Machine {
             text.push_str(remains);
         }
         drain.inherited.clear();
+        let waits_again = drain.undo.waits_again;
         let level = if drain.undo.remains.is_empty() {
             Level::Info
         } else {
@@ -380,6 +383,9 @@ impl Machine {
         self.forget();
         self.actions.push_back(Action::Unwatch);
         self.tell_once("cancelled", level, "DrainCancelled", text);
+        if waits_again {
+            self.wait_again();
+        }
     }
 }
 

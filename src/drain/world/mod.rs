@@ -9,7 +9,7 @@ mod pod;
 mod vmi;
 
 pub use cluster::{KubeVirtView, PdbView};
-pub use node::{CordonMark, CordonNote, NodeView};
+pub use node::{BootNote, CordonMark, CordonNote, NodeView};
 pub use pod::{Compute, PodKind, PodPhase, PodView};
 pub use vmi::{MigrationPhase, MigrationState, MigrationView, Strategy, VmiPhase, VmiView};
 

@@ -26,6 +26,20 @@ pub struct CordonNote {
     /// A KVM device was offered, or nobody can say: it is waited for.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub kvm: bool,
+    /// The node still waited to be given back when this drain took its cordon over: the start of the host before that
+    /// wait. A cancel goes back to waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<BootNote>,
+}
+
+/// A start of the host, as it is written down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootNote {
+    /// Boot id.
+    pub boot: String,
+    /// User space.
+    #[serde(default, skip_serializing_if = "Userspace::is_unknown")]
+    pub userspace: Userspace,
 }
 
 impl Default for CordonNote {
@@ -38,6 +52,7 @@ impl Default for CordonNote {
             userspace: Userspace::default(),
             handler: true,
             kvm: true,
+            waiting: None,
         }
     }
 }

@@ -107,7 +107,12 @@ impl Run {
         let here = self.host.userspace();
         let soft = note.userspace.soft_reboots.zip(here.soft_reboots);
         let down = note.boot != self.host.boot_id() || soft.is_some_and(|(a, b)| a != b);
-        if down && !note.keep && possible && well {
+        // `--keep-cordoned` may have come with a trigger that took a drain over: then only the record tells.
+        let kept = note.keep
+            || self
+                .stored()
+                .is_some_and(|record| record.drain == note.drain && record.keeps_cordon());
+        if down && !kept && possible && well {
             return Err(format!(
                 "the node can receive VMs and was not given back: {}",
                 status.says

@@ -16,6 +16,12 @@ const HOLD: (&str, &str) = (
     "/org/freedesktop/systemd1/unit/vmdrain_2dhold_2eservice",
 );
 
+/// A unit that stops guests of the host's own, and where it is.
+const GUESTS: (&str, &str) = (
+    "libvirt-guests.service",
+    "/org/freedesktop/systemd1/unit/libvirt_2dguests_2eservice",
+);
+
 /// What the system does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct System {
@@ -33,6 +39,8 @@ pub struct System {
     pub soft_reboots: u32,
     /// When it began, in microseconds of `CLOCK_MONOTONIC`.
     pub userspace: u64,
+    /// `ActiveState` of `libvirt-guests.service`; `None`: it is not loaded.
+    pub libvirt_guests: Option<&'static str>,
 }
 
 impl System {
@@ -46,6 +54,7 @@ impl System {
             version: 257,
             soft_reboots: 0,
             userspace: 1,
+            libvirt_guests: None,
         }
     }
 
@@ -76,7 +85,8 @@ impl Systemd {
         let system = Arc::new(Mutex::new(system));
         let mut builder = zbus::connection::Builder::address(address)
             .serve_at(PATH, Manager(system.clone()))
-            .serve_at(HOLD.1, Service(system.clone()));
+            .serve_at(HOLD.1, Service(system.clone()))
+            .serve_at(GUESTS.1, Guests(system.clone()));
         for target in [
             "poweroff",
             "reboot",
@@ -145,13 +155,11 @@ impl Manager {
         .collect()
     }
 
-    #[expect(
-        clippy::unused_self,
-        reason = "a method of an interface has a receiver"
-    )]
     fn get_unit(&self, name: &str) -> Result<OwnedObjectPath, NoSuchUnit> {
-        let path = (name == HOLD.0).then(|| OwnedObjectPath::try_from(HOLD.1));
-        path.and_then(Result::ok)
+        let guests = now(&self.0).libvirt_guests.map(|_| GUESTS);
+        let mut loaded = std::iter::once(HOLD).chain(guests);
+        let path = loaded.find(|(unit, _)| *unit == name);
+        path.and_then(|(_, path)| OwnedObjectPath::try_from(path).ok())
             .ok_or_else(|| NoSuchUnit(name.to_owned()))
     }
 
@@ -189,6 +197,16 @@ impl Target {
         } else {
             usec(now(&self.0).job_timeout)
         }
+    }
+}
+
+struct Guests(Arc<Mutex<System>>);
+
+#[zbus::interface(name = "org.freedesktop.systemd1.Unit")]
+impl Guests {
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn active_state(&self) -> String {
+        now(&self.0).libvirt_guests.unwrap_or_default().to_owned()
     }
 }
 

@@ -52,7 +52,7 @@ impl Played {
                     }
                     Command::Cancel { answer, .. } => {
                         notes.lock().unwrap().push(note);
-                        let _ = answer.send(Ok(String::new()));
+                        let _ = answer.send(Ok("d-1 is being cancelled".to_owned()));
                     }
                     Command::Restore(answer) => {
                         let _ = answer.send(Err(Refusal::NotCordoned { node: "n1".into() }));
@@ -151,7 +151,8 @@ async fn commands_reach_the_driver_and_its_sentences_come_back() {
     assert_eq!(client.trigger(&trigger).await, Ok("d-1".into()));
     let again = client.trigger(&Trigger::default()).await;
     assert_eq!(again, Err(ClientError::Refused(already().to_string())));
-    client.cancel(true).await.unwrap();
+    let said = client.cancel(true).await;
+    assert_eq!(said, Ok("d-1 is being cancelled".into()));
     let refusal = Refusal::NotCordoned { node: "n1".into() };
     assert_eq!(
         client.restore().await,

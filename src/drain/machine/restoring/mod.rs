@@ -5,6 +5,7 @@
 //! Everything is looked up anew by every process, so a crash between any two steps has no second effect: the
 //! uncordon takes the marker away, and without a marker nothing is ours.
 
+mod back;
 mod show;
 mod weigh;
 

@@ -130,8 +130,46 @@ fn a_vm_that_kubelet_stopped_is_reported_as_such() {
             "{}",
             story.status().says
         );
+        // The line that says that the node is empty must not read like a success.
+        assert!(story.was_told("; 1 of them were stopped by others, not moved"));
         assert!(told(&mut story).contains(&(Level::Warn, "VmStoppedByOthers")));
     }
+}
+
+/// virt-handler ended in the same wave, so the VMI says for ever that it runs, and KubeVirt asks for its migration again.
+#[test]
+fn a_vm_that_kubelet_stopped_is_not_waited_for_because_its_vmi_was_left_behind() {
+    for restarted in [false, true] {
+        let mut story = Story::full();
+        story.vm("a").vm("b").shutdown().accepted("a").accepted("b");
+        story.pod("a").stopped_by = Some("kubelet".into());
+        story.pod_ends("a");
+        story.migration("a", "m1", MigrationPhase::Pending);
+        story.show();
+        assert_eq!(story.row("a").says, "stopped by kubelet, not by this drain");
+        assert_eq!(story.phase(), Phase::Evacuating, "b has not left");
+        if restarted {
+            story.crash();
+            story.signal(2700).show();
+        }
+        story.moves("b");
+        assert_eq!(story.phase(), Phase::Drained, "restarted: {restarted}");
+    }
+}
+
+/// Another pod of the VM still has its guest: it is not over.
+#[test]
+fn a_pod_that_kubelet_ended_says_nothing_about_another_one_of_the_vm() {
+    let mut story = Story::full();
+    story.vm("a").shutdown().accepted("a");
+    let mut old = story.pod("a").clone();
+    old.pod.uid = "old-pod".into();
+    old.stopped_by = Some("kubelet".into());
+    old.phase = PodPhase::Failed;
+    story.pods.push(old);
+    story.show().wait(60);
+    assert_eq!(story.phase(), Phase::Evacuating);
+    assert_eq!(story.status().vms_remaining, 1);
 }
 
 /// A guest that ends while somebody is known to power guests off: it is said who it probably was.
@@ -147,6 +185,12 @@ fn a_guest_that_ends_by_itself_names_the_suspect() {
         ..story.hold()
     }));
     story.vm("a").signal(2700).show().accepted("a");
+    // Its work is done, it has let go.
+    let hold = story.hold();
+    story.input(Input::Hold(hold));
+    // As the owner's controller does with a guest that has ended.
+    story.pod("a").deleting = true;
+    story.show();
     story.vmi("a").phase = VmiPhase::Succeeded;
     story.pod_ends("a");
     story.show();
@@ -156,6 +200,8 @@ fn a_guest_that_ends_by_itself_names_the_suspect() {
         row.says,
         "guest has ended, probably stopped by vm-shutdown-hook"
     );
+    let says = story.status().says;
+    assert!(says.contains("stopped by others, not moved"), "{says}");
 }
 
 /// Scenario 2d: the shutdown is called off, kubelet does not notice, and somebody has to be told.

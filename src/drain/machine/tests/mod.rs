@@ -10,6 +10,7 @@ mod resuming;
 mod scheduled;
 mod stopping;
 mod undoing;
+mod waiting_again;
 mod watching;
 
 use super::Machine;

@@ -11,7 +11,7 @@ const BEFORE: &str = "b1";
 
 impl Story {
     /// The node stands as a drain of boot `b1` has left it, and the host has booted: nothing has come up yet.
-    fn rebooted() -> Self {
+    pub(super) fn rebooted() -> Self {
         let mut story = Self::full();
         story.node.boot_id = BEFORE.into();
         story.node.unschedulable = true;
@@ -30,18 +30,18 @@ impl Story {
     }
 
     /// A process of the agent starts.
-    fn starts(&mut self) -> &mut Self {
+    pub(super) fn starts(&mut self) -> &mut Self {
         self.crash();
         self.input(Input::HostReady).wait(0)
     }
 
     /// kubelet and virt-handler come up.
-    fn comes_up(&mut self) -> &mut Self {
+    pub(super) fn comes_up(&mut self) -> &mut Self {
         self.kubelet_reports();
         self.handler_reports()
     }
 
-    fn kubelet_reports(&mut self) -> &mut Self {
+    pub(super) fn kubelet_reports(&mut self) -> &mut Self {
         self.change(|node, now| {
             node.boot_id = "boot".into();
             node.reported = Some(now);
@@ -50,7 +50,7 @@ impl Story {
         })
     }
 
-    fn handler_reports(&mut self) -> &mut Self {
+    pub(super) fn handler_reports(&mut self) -> &mut Self {
         self.change(|node, now| {
             node.heartbeat = Some(now);
             node.schedulable = true;
@@ -59,23 +59,23 @@ impl Story {
     }
 
     /// Something changes about the Node, and the watch shows it.
-    fn change(&mut self, change: impl FnOnce(&mut NodeView, i64)) -> &mut Self {
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut NodeView, i64)) -> &mut Self {
         let now = i64::try_from(self.now).unwrap();
         change(&mut self.node, now);
         self.bump();
         if self.watching { self.show() } else { self }
     }
 
-    fn waits(&self) -> Vec<String> {
+    pub(super) fn waits(&self) -> Vec<String> {
         self.status().restore.map(|r| r.waits).unwrap_or_default()
     }
 
-    fn is_cordoned(&self) -> bool {
+    pub(super) fn is_cordoned(&self) -> bool {
         self.node.unschedulable && matches!(self.node.cordon, CordonMark::Note(_))
     }
 
     /// Given back, once, and nothing is left behind.
-    fn assert_restored(&self) {
+    pub(super) fn assert_restored(&self) {
         assert_eq!(self.phase(), Phase::Idle);
         assert_eq!((self.uncordons, self.unmarks), (1, 0));
         assert!(!self.node.unschedulable && self.node.cordon == CordonMark::Absent);
@@ -204,7 +204,7 @@ fn what_is_not_ours_or_was_to_be_kept_or_was_not_down_stays() {
 }
 
 impl Story {
-    fn note(&mut self) -> &mut CordonNote {
+    pub(super) fn note(&mut self) -> &mut CordonNote {
         match &mut self.node.cordon {
             CordonMark::Note(note) => note,
             CordonMark::Absent | CordonMark::Damaged(_) => panic!("no marker"),

@@ -31,7 +31,8 @@ impl Ledger {
             .clone()
     }
 
-    pub(super) fn record(&self, kill: DirtyKill) {
+    /// Adds one.
+    pub fn record(&self, kill: DirtyKill) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

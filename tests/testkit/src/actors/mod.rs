@@ -98,18 +98,28 @@ pub struct Surroundings {
     pub seed: u64,
 }
 
-/// Starts the kubelet and the virt-handler of one node, each with its own client.
+/// Starts the kubelet and the virt-handler of one node, each with its own client. `shared`: what physically is on it.
 pub fn spawn(
     node: &str,
+    shared: machine::Shared,
     kubelet: kube::Client,
     handler: kube::Client,
     around: &Surroundings,
 ) -> [AbortHandle; 2] {
-    let shared = machine::Shared::default();
     let kubelet = kubelet::Kubelet::new(node, kubelet, shared.clone(), around);
     let handler = handler::Handler::new(node, handler, shared, around);
     [
         tokio::spawn(kubelet.run()).abort_handle(),
         tokio::spawn(handler.run()).abort_handle(),
     ]
+}
+
+/// Starts the virt-handler of a node whose kubelet is not played: `shared` is kept up to date by somebody else.
+pub fn spawn_handler(
+    node: &str,
+    client: kube::Client,
+    shared: machine::Shared,
+    around: &Surroundings,
+) -> AbortHandle {
+    tokio::spawn(handler::Handler::new(node, client, shared, around).run()).abort_handle()
 }

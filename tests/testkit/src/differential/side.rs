@@ -166,8 +166,9 @@ impl Side {
             });
             let kubelet = self.client(&Who::Kubelet(name.to_owned()));
             let handler = self.client(&Who::Handler(name.to_owned()));
+            let machine = actors::machine::Shared::default();
             self.tasks
-                .extend(actors::spawn(name, kubelet, handler, &around));
+                .extend(actors::spawn(name, machine, kubelet, handler, &around));
         }
         Ok(())
     }

@@ -251,6 +251,7 @@ mod tests {
             race: false,
             since: None,
             until: None,
+            race: false,
         }
     }
 

@@ -127,9 +127,13 @@ impl Drop for Nursery {
 /// The thread: starts what is asked for, and kills everything at the end.
 fn tend(wanted: &Receiver<Birth>, children: &Children, logs: &Path) {
     while let Ok(birth) = wanted.recv() {
-        let started = begin(&birth, logs).map(|child| {
-            lock(children).insert(birth.name.clone(), child);
-        });
+        let started = if runs(children, &birth.name) {
+            Err(std::io::Error::other("it runs already"))
+        } else {
+            begin(&birth, logs).map(|child| {
+                lock(children).insert(birth.name.clone(), child);
+            })
+        };
         // Whoever asked may have given up.
         let _ = birth.told.send(started);
     }
@@ -142,6 +146,12 @@ fn tend(wanted: &Receiver<Birth>, children: &Children, logs: &Path) {
         kill(child);
     }
     children.clear();
+}
+
+fn runs(children: &Children, name: &str) -> bool {
+    lock(children)
+        .get_mut(name)
+        .is_some_and(|child| child.try_wait().is_ok_and(|ended| ended.is_none()))
 }
 
 fn begin(birth: &Birth, logs: &Path) -> std::io::Result<Child> {
@@ -198,6 +208,7 @@ mod tests {
         let nursery = Nursery::open(dir.path()).unwrap();
         nursery.start("one", sleeper()).unwrap();
         nursery.start("two", sleeper()).unwrap();
+        assert!(nursery.start("two", sleeper()).is_err());
         let ids = nursery.processes();
         assert_eq!(ids.len(), 2);
         nursery.end("one").unwrap();

@@ -147,7 +147,10 @@ pub async fn keep(up: &Up) -> anyhow::Result<()> {
             .collect(),
     };
     record.write(&up.dir)?;
-    interrupted().await;
+    tokio::select! {
+        () = interrupted() => {}
+        () = plane.keep_alive() => {}
+    }
     Ok(())
 }
 

@@ -76,6 +76,7 @@ impl Credentials {
             clients,
         };
         made.keep("ca.crt", &made.clients.pem())?;
+        made.keep("ca.key", &made.clients.key())?;
         let names = [
             "127.0.0.1",
             "localhost",

@@ -112,9 +112,9 @@ async fn served(admin: &Caller) -> anyhow::Result<()> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), asked)
+    tokio::time::timeout(Duration::from_secs(120), asked)
         .await
-        .context("KubeVirt's kinds are not served after a minute")?
+        .context("KubeVirt's kinds are not served after two minutes")?
 }
 
 /// Webhooks and the aggregated API, once virt-api answers.

@@ -22,6 +22,7 @@ mod pki;
 mod ports;
 mod record;
 mod requests;
+mod revive;
 mod servers;
 mod version;
 
@@ -202,6 +203,12 @@ impl ControlPlane {
     pub async fn resume(&self, server: Server) -> anyhow::Result<()> {
         self.launch(server)?;
         self.answers(server).await
+    }
+
+    /// How a server ended by itself, if it did. virt-controller does when it cannot renew its lease in time; in a cluster its kubelet
+    /// would start it again.
+    pub fn ended(&self, server: Server) -> Option<String> {
+        self.nursery.ended(server.name())
     }
 
     /// Process ids by server.

@@ -57,6 +57,7 @@ impl Nodes {
         let kubelet = plane.caller(&Who::Node(spec.name.clone())).await?;
         let tasks = actors::spawn(
             &spec.name,
+            actors::machine::Shared::default(),
             kubelet.client(),
             handler(plane, &spec.name).await?.client(),
             &self.around,

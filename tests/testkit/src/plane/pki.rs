@@ -54,6 +54,11 @@ impl Authority {
         self.issuer.pem()
     }
 
+    /// Its key in PEM.
+    pub(super) fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// A certificate for a server (with `names`) or a client (without), which names `user` and, as organizations, `groups`.
     pub(super) fn sign(
         &self,

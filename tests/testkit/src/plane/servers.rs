@@ -39,7 +39,10 @@ impl Server {
 const LOOPBACK: &str = "127.0.0.1";
 
 /// Everything that an evicted, restarted or migrated VM, its node and its budgets depend on; nothing that needs a cloud or a network.
-const CONTROLLERS: [&str; 12] = [
+const CONTROLLERS: [&str; 14] = [
+    // A real kubelet renews its certificate.
+    "certificatesigningrequest-approving-controller",
+    "certificatesigningrequest-signing-controller",
     "clusterrole-aggregation-controller",
     "disruption-controller",
     "garbage-collector-controller",
@@ -144,6 +147,11 @@ fn controller_manager(plane: &ControlPlane) -> anyhow::Result<Vec<String>> {
             path(&plane.credentials.file("tokens.key")),
         ),
         option("root-ca-file", path(&plane.ca())),
+        option("cluster-signing-cert-file", path(&plane.ca())),
+        option(
+            "cluster-signing-key-file",
+            path(&plane.credentials.file("ca.key")),
+        ),
     ])
 }
 

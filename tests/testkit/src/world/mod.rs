@@ -12,6 +12,7 @@ mod switches;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tokio::task::AbortHandle;
 
 use crate::actors::fabric::Fabric;
 use crate::actors::ledger::{DirtyKill, Ledger};
+use crate::actors::machine::Shared;
 use crate::actors::{self, Pace, Role};
 use crate::api::{Failure, Store};
 use crate::kubernetes::{self, engine};
@@ -47,6 +49,8 @@ pub struct World {
     clients: Arc<Clients>,
     pace: Pace,
     seed: u64,
+    /// What physically is on each node.
+    machines: std::sync::Mutex<BTreeMap<String, Shared>>,
     tasks: std::sync::Mutex<Vec<AbortHandle>>,
 }
 
@@ -74,6 +78,7 @@ pub fn start(
         clients,
         pace,
         seed,
+        machines: std::sync::Mutex::default(),
         tasks: std::sync::Mutex::default(),
     };
     world.spawn_controllers();
@@ -123,6 +128,7 @@ impl World {
             clients,
             pace: Pace::default(),
             seed: 1,
+            machines: std::sync::Mutex::default(),
             tasks: std::sync::Mutex::default(),
         };
         world.keep(tokio::spawn(world.recorder.clone().run(store.clone())).abort_handle());
@@ -165,8 +171,14 @@ impl World {
             seed: self.seed,
         };
         let kubelet = (self.clients)(Role::Kubelet(node.name.clone()));
+        let machine = Shared::default();
+        self.machines
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .insert(node.name.clone(), machine.clone());
         for task in actors::spawn(
             &node.name,
+            machine,
             kubelet,
             (self.clients)(Role::VirtHandler),
             &surroundings,

@@ -1,5 +1,6 @@
 //! What can be done to a running world: faults, and what other people do?
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde_json::json;
@@ -7,6 +8,7 @@ use serde_json::json;
 use super::World;
 use super::objects;
 use super::spec::{NodeSpec, PdbSpec, PodSpec, VmOwner, VmSpec};
+use crate::actors::machine::Guest;
 use crate::api::{Failure, SubresourceRequest};
 use crate::kubevirt::fields::{remove, text};
 use crate::kubevirt::names::kind;
@@ -83,6 +85,25 @@ impl World {
             host.shutting_down = Some((now, period));
             host.handler = false;
         });
+    }
+
+    /// Somebody on the host presses the guest's power button, past KubeVirt and the API: the guest shuts down in its own
+    /// time. False: no such guest runs there.
+    pub fn guest_power_button(&self, node: &str, namespace: &str, vm: &str) -> bool {
+        let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = self.store.clock().elapsed();
+        machines.get(node).is_some_and(|machine| {
+            machine.with(|machine| {
+                let mut all = machine.launchers.values_mut();
+                let guest = all.find(|one| {
+                    one.namespace == namespace && one.vmi == vm && one.guest == Guest::Running
+                });
+                guest.is_some_and(|launcher| {
+                    launcher.guest = Guest::ShuttingDown { since };
+                    true
+                })
+            })
+        })
     }
 
     /// A node joins.

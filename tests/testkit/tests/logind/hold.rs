@@ -3,8 +3,10 @@
 use super::stage::{ALL, BOUND, MINUTES, Stage, adapter, down, ms, version};
 use std::time::Duration;
 use testkit::logind::{Bus, Event, Happened, Kind, Logind, Options, Why};
+use testkit::systemd1::{System, Systemd};
 use tokio::sync::mpsc;
 use vmdrain_agent::agent::ports::Host;
+use vmdrain_agent::drain::action::UNIT_MODE;
 use vmdrain_agent::drain::trigger::{Shutdown, Then};
 use vmdrain_agent::host::{hold, login1};
 
@@ -286,4 +288,34 @@ async fn other_holders_are_seen() {
     assert!(!stage.logind.state().down);
     stage.host.release().await.unwrap();
     assert_eq!(stage.down().await, down(Kind::Poweroff, Why::Released));
+}
+
+/// A unit that stops guests holds no lock: PID 1 is asked about it, and nothing depends on its answer.
+#[tokio::test]
+async fn a_unit_that_stops_guests_is_seen() {
+    let mut stage = Stage::new(version(257)).await;
+    assert!(
+        stage.view.held && stage.view.others.is_empty(),
+        "without a PID 1 on the bus: {:?}",
+        stage.view
+    );
+    let with = |libvirt_guests| System {
+        libvirt_guests,
+        ..System::running()
+    };
+    let pid1 = Systemd::start(&stage.bus.address(), with(Some("active")))
+        .await
+        .unwrap();
+    let view = stage.hold(|view| !view.others.is_empty()).await;
+    let found = &view.others[0];
+    assert_eq!(
+        (found.who.as_str(), found.mode.as_str(), view.others.len()),
+        ("libvirt-guests.service", UNIT_MODE, 1)
+    );
+    for quiet in [Some("inactive"), None] {
+        pid1.set(with(quiet));
+        stage.hold(|view| view.others.is_empty()).await;
+        pid1.set(with(Some("active")));
+        stage.hold(|view| !view.others.is_empty()).await;
+    }
 }

@@ -167,7 +167,8 @@ pub(super) fn grace(pod: &Value) -> Duration {
     Duration::from_secs(at(pod, path).and_then(Value::as_u64).unwrap_or(30))
 }
 
-pub(super) fn fresh(pod: &Value, guest: Guest) -> Launcher {
+/// The launcher process of a pod, as it begins.
+pub fn fresh(pod: &Value, guest: Guest) -> Launcher {
     let (_, vmi, vmi_uid) = owner(pod).unwrap_or_default();
     let own = at(pod, "spec.terminationGracePeriodSeconds")
         .and_then(Value::as_u64)

@@ -10,6 +10,8 @@ use std::time::Duration;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 
+pub use containers::fresh;
+
 use super::fabric::{Fabric, Host};
 use super::feed::Feed;
 use super::ledger::{DirtyKill, Ledger};

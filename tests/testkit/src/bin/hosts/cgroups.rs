@@ -52,6 +52,11 @@ impl Cgroups {
         self.dirs.iter().map(|dir| dir.join("cgroup.procs"))
     }
 
+    /// Where they are, one for each hierarchy.
+    pub(crate) fn dirs(&self) -> &[PathBuf] {
+        &self.dirs
+    }
+
     /// Everybody in them.
     pub(crate) fn members(&self) -> Vec<i32> {
         let mut all = Vec::new();

@@ -3,13 +3,14 @@
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
 use crate::cgroups::Cgroups;
+use crate::nspawn::{self, Wiring};
 use crate::patience::{Answer, Patience, Running};
 use crate::sampler::{Sampler, Seen};
 use crate::scratch::{PROPAGATE, tool};
@@ -23,16 +24,15 @@ const BOOT: Duration = Duration::from_secs(20);
 /// Numbers the hosts of this run.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// Enters every cgroup that is named before `--`, then becomes what comes after it.
-const ENTER: &str =
-    r#"while [ "$1" != -- ]; do echo $$ >"$1" || exit 1; shift; done; shift; exec "$@""#;
-
 /// What a host is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
     /// Read-only layers, the uppermost first.
     pub(crate) layers: Vec<PathBuf>,
+    /// What it has beyond others when containers run on it.
+    pub(crate) wiring: Option<Wiring>,
 }
+
 /// A host, running or not. Dropping it ends and removes it.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -41,6 +41,7 @@ pub(crate) struct Host {
     pub(crate) root: PathBuf,
     name: String,
     machine: String,
+    wiring: Option<Wiring>,
     cgroups: Cgroups,
     nspawn: Option<Child>,
     leader: i32,
@@ -99,6 +100,7 @@ impl Host {
             root,
             name: name.to_owned(),
             machine,
+            wiring: disk.wiring.clone(),
             cgroups: cgroups?,
             nspawn: None,
             leader: 0,
@@ -141,26 +143,13 @@ impl Host {
             .create(true)
             .append(true)
             .open(self.dir.join("console"))?;
-        let mut command = Command::new("sh");
+        let mut command = nspawn::command(
+            &self.root,
+            &self.machine,
+            self.cgroups.doors(),
+            self.wiring.as_ref(),
+        );
         command
-            .args(["-c", ENTER, "enter"])
-            .args(self.cgroups.doors())
-            .args([
-                "--",
-                "systemd-nspawn",
-                "--quiet",
-                "--register=no",
-                "--keep-unit",
-                "--boot",
-            ])
-            .arg(format!("--directory={}", self.root.display()))
-            // nspawn keeps folders of its own under this name, which must be nobody else's.
-            .arg(format!("--machine={}", self.machine))
-            .arg("--hostname=n1")
-            .args(["--resolv-conf=off", "--timezone=off", "--link-journal=no"])
-            .args(["systemd.show_status=no", "systemd.log_level=info"])
-            .env("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "1")
-            .stdin(Stdio::null())
             .stdout(console.try_clone()?)
             .stderr(console)
             .process_group(0);
@@ -187,6 +176,11 @@ impl Host {
             Some(nspawn) => Ok(nspawn.try_wait()?),
             None => Ok(None),
         }
+    }
+
+    /// Its cgroup in every hierarchy of the machine.
+    pub(crate) fn cgroup_dirs(&self) -> &[PathBuf] {
+        self.cgroups.dirs()
     }
 
     /// What it wrote on its console.

@@ -13,7 +13,9 @@
 //! | `sampler.rs` | what is seen of a host from outside, every few milliseconds |
 //! | `install.rs` | what an installed agent adds to a root tree |
 //! | `scratch.rs`, `cgroups.rs`, `patience.rs` | where everything lies, how it ends, how long it may take |
+//! | `nspawn.rs` | the command line that boots a host |
 //! | `report.rs` | lines and the table |
+//! | `whole/` | hosts with a real kubelet in a real control plane (`--whole`) |
 
 mod cases;
 mod cgroups;
@@ -21,6 +23,7 @@ mod cluster;
 mod disk;
 mod host;
 mod install;
+mod nspawn;
 mod patience;
 mod plan;
 mod report;
@@ -28,6 +31,7 @@ mod sampler;
 mod scene;
 mod scratch;
 mod suite;
+mod whole;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -37,17 +41,19 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use clap::Parser;
 use testkit::clock::SimClock;
+use testkit::plane::Version;
 use testkit::scenario::run::many;
 
 use scratch::Scratch;
 use suite::{Debian, Packages, Root, Run};
+use whole::plane::Plane;
 
 /// Real hosts for vmdrain-agent: boots Debian in systemd-nspawn and takes it down in every way. Needs root.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// A root tree, e.g. 13=/path; can be repeated.
+    /// A root tree, e.g. 13=/path, with what lies above it before it and a colon; can be repeated.
     #[arg(long = "root", value_name = "NAME=PATH", value_parser = root)]
-    roots: Vec<(Debian, PathBuf)>,
+    roots: Vec<(Debian, Vec<PathBuf>)>,
     /// The package under test.
     #[arg(long)]
     package: Option<PathBuf>,
@@ -60,6 +66,9 @@ struct Arguments {
     /// The package for hosts with rpm.
     #[arg(long)]
     rpm: Option<PathBuf>,
+    /// What `make install` has laid out.
+    #[arg(long)]
+    tree: Option<PathBuf>,
     /// Only cases whose number is this or whose name contains it; can be repeated.
     #[arg(long)]
     only: Vec<String>,
@@ -78,16 +87,25 @@ struct Arguments {
     /// Where the whole journals are kept.
     #[arg(long)]
     logs: Option<PathBuf>,
+    /// The cases of whole hosts instead: with a kubelet, in a control plane that is started for them.
+    #[arg(long)]
+    whole: bool,
+    /// The KubeVirt of that control plane.
+    #[arg(long, value_name = "VERSION", default_value = "1.7")]
+    kubevirt: Version,
+    /// The static program that runs in containers (tests/whole-host/guest.c).
+    #[arg(long)]
+    guest: Option<PathBuf>,
     /// Prints the cases and ends.
     #[arg(long)]
     list: bool,
 }
 
-fn root(text: &str) -> Result<(Debian, PathBuf), String> {
-    let (name, path) = text.split_once('=').ok_or("NAME=PATH is meant")?;
+fn root(text: &str) -> Result<(Debian, Vec<PathBuf>), String> {
+    let (name, paths) = text.split_once('=').ok_or("NAME=PATH is meant")?;
     let debian = suite::ALL.iter().find(|debian| debian.name() == name);
     let debian = debian.ok_or_else(|| format!("no such host: {name}"))?;
-    Ok((*debian, path.into()))
+    Ok((*debian, paths.split(':').map(PathBuf::from).collect()))
 }
 
 fn main() -> ExitCode {
@@ -102,7 +120,11 @@ fn main() -> ExitCode {
 }
 
 fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
-    let mut chosen = cases::all();
+    let mut chosen = if arguments.whole {
+        cases::whole()
+    } else {
+        cases::all()
+    };
     chosen.retain(|case| arguments.long || !cases::is_long(case));
     if !arguments.only.is_empty() {
         let meant =
@@ -121,11 +143,14 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
         }
         return Ok(true);
     }
-    if arguments.rpm.is_none() {
+    for (name, option, given) in [
+        (cases::RPM, "--rpm", arguments.rpm.is_some()),
+        (cases::BY_HAND, "--tree", arguments.tree.is_some()),
+    ] {
         let before = chosen.len();
-        chosen.retain(|case| case.name != cases::RPM);
+        chosen.retain(|case| given || case.name != name);
         if chosen.len() < before {
-            complain("left out, because no RPM was given (--rpm): the_rpm");
+            complain(&format!("left out, because {option} is missing: {name}"));
         }
     }
     ensure!(nix::unistd::geteuid().is_root(), "booting hosts needs root");
@@ -142,11 +167,13 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
         older: arguments.older.clone().unwrap_or_default(),
         newer: arguments.newer.clone().unwrap_or_default(),
         rpm: arguments.rpm.clone(),
+        tree: arguments.tree.clone(),
     };
     let run = Run {
-        scratch,
         packages,
         logs: arguments.logs.clone(),
+        plane: control_plane(arguments, &scratch)?,
+        scratch,
     };
     let roots = installed(arguments, &run)?;
     let mut tasks = Vec::new();
@@ -182,17 +209,34 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
 /// The roots, each with what an installation adds.
 fn installed(arguments: &Arguments, run: &Run) -> anyhow::Result<Vec<Root>> {
     let mut roots = Vec::new();
-    for (debian, path) in &arguments.roots {
+    for (debian, layers) in &arguments.roots {
+        let tree = layers.last().context("a host without a tree")?;
         let mut root = Root {
             debian: *debian,
-            path: path.clone(),
-            systemd: install::systemd_of(path)?,
+            layers: layers.clone(),
+            systemd: install::systemd_of(tree)?,
             installed: None,
         };
         root.installed = Some(install::install(run, &root)?);
         roots.push(root);
     }
     Ok(roots)
+}
+
+/// The control plane of whole hosts, with everything in it that they share.
+fn control_plane(arguments: &Arguments, scratch: &Scratch) -> anyhow::Result<Option<Arc<Plane>>> {
+    if !arguments.whole {
+        return Ok(None);
+    }
+    let guest = arguments.guest.as_ref().context("--guest is missing")?;
+    let image = whole::image::archive(guest)?;
+    let dir = scratch.dir.join("control-plane");
+    let clock = SimClock::new(1.0);
+    let tell = |step: &str| {
+        let at = clock.elapsed().as_secs_f64();
+        say(&format!("control plane {at:5.1} s  {step}\n"));
+    };
+    Plane::start(arguments.kubevirt, &dir, image, tell).map(Some)
 }
 
 fn await_interrupt() {

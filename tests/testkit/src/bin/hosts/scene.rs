@@ -305,11 +305,29 @@ pub(crate) fn play_bare(
     plan: &Plan,
     story: impl FnOnce(&mut Scene) -> anyhow::Result<String>,
 ) -> anyhow::Result<String> {
+    unheld(context, plan, context.bare_host()?, story)
+}
+
+/// The same on a host on which the files of `make install` lie, and nothing was done with them.
+pub(crate) fn play_by_hand(
+    context: &Context,
+    plan: &Plan,
+    story: impl FnOnce(&mut Scene) -> anyhow::Result<String>,
+) -> anyhow::Result<String> {
+    unheld(context, plan, context.host_by_hand()?, story)
+}
+
+fn unheld(
+    context: &Context,
+    plan: &Plan,
+    host: Host,
+    story: impl FnOnce(&mut Scene) -> anyhow::Result<String>,
+) -> anyhow::Result<String> {
     let plan = Plan {
         held: false,
         ..plan.clone()
     };
-    on(context, &plan, context.bare_host()?, |scene| {
+    on(context, &plan, host, |scene| {
         crate::install::wait_running(context, &scene.host)?;
         story(scene)
     })

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::Context as _;
 
 use crate::cgroups::Cgroups;
+use crate::whole::network::Network;
 
 /// Begins the names of folders and cgroups; the process id follows.
 const PREFIX: &str = "vmdrain-hosts-";
@@ -49,6 +50,7 @@ impl Scratch {
                 // What cannot be ended is told by the unmount below, which then fails.
                 let _ = group.clear();
             }
+            Network::clear_old(name);
             remove(&std::env::temp_dir().join(name));
         }
         let folders = fs::read_dir(PROPAGATE).into_iter().flatten().flatten();

@@ -11,8 +11,10 @@ use anyhow::Context as _;
 use testkit::clock::SimClock;
 
 use crate::host::{Disk, Host};
+use crate::nspawn::Wiring;
 use crate::patience::{Patience, interrupted};
 use crate::scratch::Scratch;
+use crate::whole::plane::Plane;
 
 /// A Debian that is booted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,8 +65,8 @@ pub(crate) struct Case {
 pub(crate) struct Root {
     /// Which.
     pub(crate) debian: Debian,
-    /// Where.
-    pub(crate) path: PathBuf,
+    /// Its tree, below what is added to it.
+    pub(crate) layers: Vec<PathBuf>,
     /// The systemd in it.
     pub(crate) systemd: u32,
     /// What an installed agent adds to it.
@@ -82,6 +84,8 @@ pub(crate) struct Packages {
     pub(crate) newer: PathBuf,
     /// The same for hosts with rpm.
     pub(crate) rpm: Option<PathBuf>,
+    /// What `make install` has laid out.
+    pub(crate) tree: Option<PathBuf>,
 }
 
 /// What is compared over many runs of a case.
@@ -103,6 +107,8 @@ pub(crate) struct Run {
     pub(crate) packages: Packages,
     /// Where the journals are kept.
     pub(crate) logs: Option<PathBuf>,
+    /// The control plane that whole hosts join.
+    pub(crate) plane: Option<Arc<Plane>>,
 }
 
 /// How many lines of the journal a failure shows, and which.
@@ -131,6 +137,8 @@ pub(crate) struct Context {
     place: String,
     /// Where the journals are kept.
     pub(crate) logs: Option<PathBuf>,
+    /// The control plane that whole hosts join.
+    pub(crate) plane: Option<Arc<Plane>>,
 }
 
 impl Context {
@@ -145,7 +153,13 @@ impl Context {
             name: name.to_owned(),
             place: format!("{}-{name}", COUNT.fetch_add(1, Ordering::Relaxed)),
             logs: run.logs.clone(),
+            plane: run.plane.clone(),
         }
+    }
+
+    /// Begins the names of everything that this run makes on this machine.
+    pub(crate) fn run_name(&self) -> &str {
+        &self.scratch.name
     }
 
     /// The host's systemd.
@@ -156,17 +170,33 @@ impl Context {
     /// A host on which the package is installed.
     pub(crate) fn host(&self) -> anyhow::Result<Host> {
         let installed = self.root.installed.clone();
-        let layers = installed.into_iter().chain([self.root.path.clone()]);
-        self.host_from(layers.collect())
+        let layers = installed.into_iter().chain(self.root.layers.clone());
+        self.host_with(layers.collect(), None)
     }
 
     /// A host without it.
     pub(crate) fn bare_host(&self) -> anyhow::Result<Host> {
-        self.host_from(vec![self.root.path.clone()])
+        self.host_with(self.root.layers.clone(), None)
     }
 
-    fn host_from(&self, layers: Vec<PathBuf>) -> anyhow::Result<Host> {
-        Host::new(&self.scratch, &self.place, &Disk { layers }, &self.patience)
+    /// A host with the files of `make install`.
+    pub(crate) fn host_by_hand(&self) -> anyhow::Result<Host> {
+        let tree = self.packages.tree.clone();
+        let tree = tree.context("what `make install` makes was not given (--tree)")?;
+        let layers = std::iter::once(tree).chain(self.root.layers.clone());
+        self.host_with(layers.collect(), None)
+    }
+
+    /// A host with the package, on which containers run.
+    pub(crate) fn wired_host(&self, wiring: Wiring) -> anyhow::Result<Host> {
+        let installed = self.root.installed.clone();
+        let layers = installed.into_iter().chain(self.root.layers.clone());
+        self.host_with(layers.collect(), Some(wiring))
+    }
+
+    fn host_with(&self, layers: Vec<PathBuf>, wiring: Option<Wiring>) -> anyhow::Result<Host> {
+        let disk = Disk { layers, wiring };
+        Host::new(&self.scratch, &self.place, &disk, &self.patience)
     }
 
     /// Keeps the whole journal in a file, where that is wanted; answers the file.

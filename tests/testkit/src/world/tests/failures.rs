@@ -45,6 +45,7 @@ async fn backoff_doubles_and_the_mark_stays() {
         &with_outcomes(&["fail:no route", "fail:no route", "fail:no route", "ok"]),
         3,
     );
+    bench.beats_often();
     evict_v0(&bench).await;
     bench
         .until(300.0, "moved", |bench| !bench.is_on("v0", "n1"))
@@ -242,6 +243,7 @@ async fn two_unplaceable_vms_stall_the_node() {
 #[tokio::test(start_paused = true)]
 async fn a_deleted_migration_is_aborted_and_follows_again_while_marked() {
     let bench = Bench::new(Settings::default(), &fleet(1, 30.0), 3);
+    bench.beats_often();
     evict_v0(&bench).await;
     bench
         .until(10.0, "running", |bench| {
@@ -288,6 +290,7 @@ async fn a_deleted_migration_is_aborted_and_follows_again_while_marked() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_virt_handler_breaks_the_copy() {
     let bench = Bench::new(Settings::default(), &fleet(1, 10.0), 3);
+    bench.beats_often();
     evict_v0(&bench).await;
     bench
         .until(10.0, "copying", |bench| {

@@ -17,7 +17,7 @@ use crate::api::{ChangeKind, Identity, Rights};
 use crate::clock::SimClock;
 use crate::kubevirt::Settings;
 use crate::kubevirt::fields::{ended, is_launcher, name, namespace, owner, phase, text};
-use crate::kubevirt::names::kind;
+use crate::kubevirt::names::{self, kind};
 
 /// A cluster and what tests ask of it.
 struct Bench {
@@ -116,6 +116,21 @@ impl Bench {
             .ok()
             .and_then(|body| body["message"].as_str().map(str::to_owned));
         (parts.status.as_u16(), message.unwrap_or(text))
+    }
+
+    /// The node's heartbeats come every 5 s from now on, as in the bench where the real controllers were timed: virt-controller looks at
+    /// a VM with two live pods again only when something about its node changes.
+    fn beats_often(&self) {
+        let store = self.cluster.server.store.clone();
+        tokio::spawn(async move {
+            loop {
+                store.clock().sleep(Duration::from_secs(5)).await;
+                let stamp = store.stamp();
+                store.update(kind::NODES, "", "n1", |node| {
+                    node["metadata"]["annotations"][names::HEARTBEAT] = json!(stamp);
+                });
+            }
+        });
     }
 
     /// Waits until something holds, at most `limit` seconds; returns when it did.

@@ -1,7 +1,7 @@
 //! Nodes that go down, come back, fall silent (kubevirt-semantics 11.9), drain taints, inbound migrations, virt-controller down.
 
 use super::*;
-use crate::kubevirt::fields::{condition, has, is_true, label, quantity};
+use crate::kubevirt::fields::{condition, has, is_true, label, quantity, uid};
 
 fn node(bench: &Bench, name: &str) -> Value {
     bench
@@ -120,6 +120,24 @@ async fn graceful_kubelet_shutdown_kills_guests() {
         ("Failed", "Terminated")
     );
     assert!(!has(&pod, "metadata.deletionTimestamp"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_power_button_ends_a_guest_past_kubevirt() {
+    let bench = Bench::new(Settings::default(), &fleet(2, 5.0), 1);
+    bench.sleep(1.0).await;
+    let world = &bench.cluster.world;
+    let before = bench.vmi("v0");
+    assert!(world.guest_power_button("n1", "default", "v0"));
+    assert!(!world.guest_power_button("n1", "default", "nobody"));
+    bench
+        .until(30.0, "its VM is started again", |bench| {
+            let vmi = bench.vmi("v0");
+            uid(&vmi) != uid(&before) && phase(&vmi) == "Running"
+        })
+        .await;
+    assert_eq!(bench.cluster.world.dirty_kills(), []);
+    assert_eq!(bench.cluster.world.check_invariants(), []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -106,7 +106,7 @@ async fn the_full_tier_reads_everything_and_deletes_its_own_migrations() {
     assert!(
         denied
             .message()
-            .ends_with("denied request: node node01 may only touch VMIs that run on it")
+            .ends_with("denied request: node node01 may only delete migrations that evacuate it")
     );
     assert_eq!(get(&server, &node(), "/api/v1/nodes").await.code, 403);
 }

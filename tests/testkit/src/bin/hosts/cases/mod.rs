@@ -7,14 +7,19 @@
 //! | `ways.rs` | shutdowns in every way that they can be asked for |
 //! | `vanish.rs`, `schedule.rs` | shutdowns that are cancelled or forgotten, `shutdown +N` |
 //! | `stop_job.rs` | what happens when logind is passed by |
+//! | `earlier.rs` | the same with units of before, and where PID 1 tells no jobs |
 //! | `asked.rs` | drains that people ask for, and what logind is asked afterwards |
 //! | `boots.rs` | down and up again |
+//! | `hooks.rs` | others who end VMs at a shutdown |
 //! | `limits.rs`, `others.rs`, `units.rs`, `rights.rs` | a host that stays up: limits, spoofed signals, locks and buses of others, privileges |
 //! | `packages.rs` | installing, upgrading, removing |
+//! | `whole/` | hosts with a real kubelet in a real control plane |
 
 mod asked;
 mod boots;
 mod delay;
+mod earlier;
+mod hooks;
 mod limits;
 mod others;
 mod packages;
@@ -25,6 +30,7 @@ mod store;
 mod units;
 mod vanish;
 mod ways;
+mod whole;
 
 use std::time::Duration;
 
@@ -32,6 +38,8 @@ use crate::suite::Case;
 
 /// The case that needs an RPM.
 pub(crate) const RPM: &str = "the_rpm";
+/// The case that needs what `make install` has laid out.
+pub(crate) const BY_HAND: &str = "make_install_and_its_two_commands";
 
 /// All cases, in the order in which they are run.
 pub(crate) fn all() -> Vec<Case> {
@@ -42,15 +50,22 @@ pub(crate) fn all() -> Vec<Case> {
         vanish::CASES,
         schedule::CASES,
         stop_job::CASES,
+        earlier::CASES,
         asked::CASES,
         boots::CASES,
         limits::CASES,
         others::CASES,
+        hooks::CASES,
         units::CASES,
         rights::CASES,
         packages::CASES,
     ]
     .concat()
+}
+
+/// The cases of whole hosts, with a kubelet.
+pub(crate) fn whole() -> Vec<Case> {
+    whole::all()
 }
 
 /// Whether a case takes so long that it has to be asked for.

@@ -118,31 +118,47 @@ fn other_lock(scene: &Scene, who: &str, why: &str, until: &str) -> anyhow::Resul
 fn other_holders(context: &Context) -> anyhow::Result<String> {
     const OTHERS: [(&str, &str); 3] = [
         ("vm-shutdown-hook", "powers every guest off"),
-        ("d8-shutdown-inhibitor", "inhibit-node-shutdown"),
-        ("libvirt-qemu", "own libvirt"),
+        ("Deckhouse node-manager", "inhibit-node-shutdown"),
+        ("Libvirt", "own libvirt"),
     ];
-    play(context, &often(Plan::moving(3.0)), |scene| {
+    const UNIT: &str = "libvirt-guests.service";
+    let stands = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=true\n";
+    let plan = often(Plan::moving(3.0)).file(&format!("/etc/systemd/system/{UNIT}"), stands);
+    play(context, &plan, |scene| {
+        ensure!(
+            !scene.status()?["warnings"].to_string().contains(UNIT),
+            "a unit that was never started is named"
+        );
+        scene.types_well(&["systemctl", "start", UNIT])?;
         for (who, _) in OTHERS {
             other_lock(scene, who, "stands for another one", "/run/others-let-go")?;
         }
         let since = scene.now();
         scene.wait("all of them are named", Duration::from_secs(20), || {
             let warnings = scene.status()?["warnings"].to_string();
-            Ok(OTHERS
-                .iter()
-                .all(|(who, what)| warnings.contains(who) && warnings.contains(what)))
+            Ok(warnings.contains(UNIT)
+                && OTHERS
+                    .iter()
+                    .all(|(who, what)| warnings.contains(who) && warnings.contains(what)))
         })?;
         let named = between(since, scene.now());
         for (who, _) in OTHERS {
             scene.must_have_said(who)?;
         }
+        let table = scene.host.ask(&["vmdrain-agent", "status"])?;
+        ensure!(
+            table.contains("libvirt-guests.service acts on a shutdown as well"),
+            "the table does not name the unit: {table}"
+        );
         scene.types_well(&["touch", "/run/others-let-go"])?;
+        scene.types_well(&["systemctl", "stop", UNIT])?;
         scene.wait(
             "the warnings end with their locks",
             Duration::from_secs(20),
             || {
                 let warnings = scene.status()?["warnings"].to_string();
-                Ok(!OTHERS.iter().any(|(who, _)| warnings.contains(who)))
+                Ok(!warnings.contains(UNIT)
+                    && !OTHERS.iter().any(|(who, _)| warnings.contains(who)))
             },
         )?;
         Ok(format!("named after {}", seconds(named)))

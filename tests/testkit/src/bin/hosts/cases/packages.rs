@@ -8,7 +8,7 @@ use super::delay::in_order;
 use super::{between, seconds};
 use crate::install::{PLACE, put};
 use crate::plan::Plan;
-use crate::scene::{SOON, Scene, play, play_bare};
+use crate::scene::{SOON, Scene, play, play_bare, play_by_hand};
 use crate::suite::{ALL, Case, Context, Debian};
 
 pub(super) const CASES: &[Case] = &[
@@ -46,6 +46,13 @@ pub(super) const CASES: &[Case] = &[
         on: &[Debian::Thirteen],
         limit: 120,
         run: rpm,
+    },
+    Case {
+        number: "pkg",
+        name: super::BY_HAND,
+        on: ALL,
+        limit: 90,
+        run: by_hand,
     },
     Case {
         number: "pkg",
@@ -174,6 +181,39 @@ fn rpm(context: &Context) -> anyhow::Result<String> {
         let down = scene.wait_down(Duration::from_secs(40))?;
         let tail = scene.went_empty(&down, super::delay::TAIL)?;
         Ok(format!("{tail}, down {}", seconds(between(typed, down.at))))
+    })
+}
+
+/// The files of `make install`, and the two commands that its documentation names.
+fn by_hand(context: &Context) -> anyhow::Result<String> {
+    play_by_hand(context, &plan(), |scene| {
+        let paths = UNITS.map(|unit| format!("/usr/lib/systemd/system/{unit}"));
+        let mut verify = vec!["systemd-analyze", "verify", "--man=no"];
+        verify.extend(paths.iter().map(String::as_str));
+        let verified = scene.host.run(&verify)?;
+        let ours: Vec<_> = verified
+            .err
+            .lines()
+            .filter(|l| l.contains("vmdrain"))
+            .collect();
+        ensure!(
+            ours.is_empty(),
+            "systemd-analyze verify: {}",
+            ours.join("\n")
+        );
+        scene.types_well(&["/usr/lib/vmdrain-agent/host-setup"])?;
+        scene.types_well(&[
+            "systemctl",
+            "enable",
+            "--now",
+            "vmdrain-agent",
+            "vmdrain-hold",
+        ])?;
+        protects(scene)?;
+        untouched(scene)?;
+        let typed = scene.types_well(&["systemctl", "poweroff"])?.typed;
+        let down = scene.wait_down(Duration::from_secs(40))?;
+        in_order(scene, typed, &down)
     })
 }
 

@@ -217,7 +217,7 @@ fn mixed(context: &Context) -> anyhow::Result<String> {
 }
 
 /// A shutdown that passes logind by.
-fn go_down(scene: &Scene) -> anyhow::Result<Duration> {
+pub(super) fn go_down(scene: &Scene) -> anyhow::Result<Duration> {
     let answer = scene.types_well(&["systemctl", "start", "--no-block", "poweroff.target"])?;
     Ok(answer.typed)
 }

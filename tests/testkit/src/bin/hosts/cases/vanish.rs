@@ -37,6 +37,14 @@ pub(super) const CASES: &[Case] = &[
 /// How long it may take to notice that a shutdown is gone; nothing tells.
 const NOTICED: Duration = Duration::from_secs(7);
 
+/// More VMs than slots: some are on their way and some are not when the shutdown vanishes.
+fn four() -> Plan {
+    Plan {
+        story: crate::plan::vms("count = 4\nmigration_time = \"3s\""),
+        ..Plan::moving(0.0)
+    }
+}
+
 /// `CancelScheduledShutdown`, as `shutdown -c` asks it.
 fn cancel(scene: &Scene) -> anyhow::Result<(Duration, String)> {
     let answer = scene.types_well(&[
@@ -64,11 +72,7 @@ fn cancel_in_vain(context: &Context) -> anyhow::Result<String> {
 
 /// The shutdown is gone: the node is given back, and the next shutdown finds everything as it was.
 fn cancelled(context: &Context) -> anyhow::Result<String> {
-    let plan = Plan {
-        story: crate::plan::vms("count = 4\nmigration_time = \"3s\""),
-        ..Plan::moving(0.0)
-    };
-    play(context, &plan, |scene| {
+    play(context, &four(), |scene| {
         scene.types_well(&["systemctl", "poweroff"])?;
         scene.wait_evicting()?;
         let pause = scene.now() + Duration::from_secs(1);
@@ -82,11 +86,7 @@ fn cancelled(context: &Context) -> anyhow::Result<String> {
 
 /// A restart of logind in the middle of the delay of an immediate shutdown: it is forgotten and nobody is told.
 fn forgotten(context: &Context) -> anyhow::Result<String> {
-    let plan = Plan {
-        story: crate::plan::vms("count = 4\nmigration_time = \"3s\""),
-        ..Plan::moving(0.0)
-    };
-    play(context, &plan, |scene| {
+    play(context, &four(), |scene| {
         scene.types_well(&["systemctl", "poweroff"])?;
         scene.wait_evicting()?;
         let typed = scene

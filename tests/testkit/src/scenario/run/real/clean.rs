@@ -13,7 +13,7 @@ use crate::plane::{Caller, ControlPlane};
 use crate::scenario::Scenario;
 
 /// Everything is gone after so much real time, or never.
-const GONE: Duration = Duration::from_secs(60);
+const GONE: Duration = Duration::from_secs(120);
 
 /// What stories make, in the order in which it is deleted: whoever makes others first.
 const KINDS: [&str; 6] = [
@@ -42,7 +42,7 @@ pub(super) async fn clean(plane: &ControlPlane, scenario: &Scenario) -> anyhow::
     };
     tokio::time::timeout(GONE, rounds)
         .await
-        .context("something is still there after a minute")??;
+        .context("something is still there after two minutes")??;
     let wanted = inventory(scenario, &this_machine());
     let events = namespaces(&wanted)
         .into_iter()

@@ -130,8 +130,13 @@ impl Work<'_> {
         let Some(up) = stand.as_ref() else {
             return unplayed(story, "there is no control plane".into());
         };
-        let story_played = on_plane(story, self.options, &self.planes.shipped, &up.plane);
-        let verdict = tokio::time::timeout(LIMIT, Box::pin(story_played)).await;
+        let played = async {
+            tokio::select! {
+                verdict = on_plane(story, self.options, &self.planes.shipped, &up.plane) => verdict,
+                () = up.plane.keep_alive() => unplayed(story, "nobody plays it".into()),
+            }
+        };
+        let verdict = tokio::time::timeout(LIMIT, Box::pin(played)).await;
         let verdict = verdict.unwrap_or_else(|_| {
             let limit = LIMIT.as_secs();
             unplayed(

@@ -16,7 +16,7 @@ use crate::scenario::Scenario;
 use crate::world::{Inventory, NodeSpec, VmOwner, VmSpec, objects};
 
 /// Everything has settled after so much real time, or never.
-const SETTLED: Duration = Duration::from_secs(60);
+const SETTLED: Duration = Duration::from_secs(120);
 
 /// Name of the ClusterRole with what the story grants.
 pub(super) const ROLE: &str = "vmdrain-story";
@@ -129,7 +129,7 @@ async fn namespace(admin: &Caller, name: &str) -> anyhow::Result<()> {
     };
     tokio::time::timeout(SETTLED, asked)
         .await
-        .with_context(|| format!("namespace {name} has no default account after a minute"))?
+        .with_context(|| format!("namespace {name} has no default account after two minutes"))?
 }
 
 /// A VM on the node that the story says: nobody but the scheduler places pods, so for a moment there is no other node.

@@ -1,0 +1,410 @@
+//! A host with a real kubelet, the agent on it, and its place in a real cluster: what a case begins with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use testkit::actors::machine::Shared;
+
+use super::chronicle::Chronicle;
+use super::network::Network;
+use super::node::{self, Kubelet};
+use super::objects::{self, Vm};
+use super::plane::{PEER, Plane};
+use super::tree::{Life, Tree};
+use super::witness;
+use crate::host::{Down, Host};
+use crate::nspawn::Wiring;
+use crate::patience::{Answer, Patience};
+use crate::suite::Context;
+
+/// From PID 1 to a Ready node with running VMs, on a busy machine.
+const SETTLED: Duration = Duration::from_secs(120);
+
+/// What is there when a case begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// VMs on the host.
+    pub(crate) vms: Vec<Vm>,
+    /// Other pods on it, and how long each works on after SIGTERM.
+    pub(crate) pods: Vec<(&'static str, u32)>,
+    /// Its kubelet.
+    pub(crate) kubelet: Kubelet,
+    /// logind's limit.
+    pub(crate) limit: u32,
+    /// Further files on the host: path and content.
+    pub(crate) files: Vec<(&'static str, &'static str)>,
+}
+
+impl Plan {
+    /// Two VMs that copy for so many seconds, and one other pod.
+    pub(crate) fn moving(seconds: f64) -> Self {
+        Self {
+            vms: vec![Vm::new("db", seconds), Vm::new("web", seconds)],
+            pods: vec![("other", 1)],
+            kubelet: Kubelet {
+                graceful: (Duration::ZERO, Duration::ZERO),
+            },
+            limit: 60,
+            files: Vec::new(),
+        }
+    }
+
+    /// kubelet's graceful node shutdown is on.
+    pub(crate) fn graceful(mut self, seconds: u64) -> Self {
+        self.kubelet.graceful = (Duration::from_secs(seconds), Duration::from_secs(2));
+        self
+    }
+}
+
+/// A host in a cluster. Dropping it ends the host and takes its objects away.
+pub(crate) struct Stage {
+    /// The host; it ends before what it stands on.
+    pub(crate) host: Host,
+    /// What the API server has shown.
+    pub(crate) chronicle: Chronicle,
+    /// The cluster.
+    pub(crate) plane: Arc<Plane>,
+    /// The case's clock.
+    pub(crate) patience: Patience,
+    /// Name of its Node and of the case's namespace.
+    pub(crate) name: String,
+    tree: Tree,
+    shared: Shared,
+    witness: tokio::task::JoinHandle<()>,
+    _network: Network,
+}
+
+impl Stage {
+    /// Lays everything out; the host is off.
+    fn lay_out(context: &Context, plan: &Plan) -> anyhow::Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(1);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("w{number}-{}", std::process::id());
+        let plane = context.plane.clone().context("there is no control plane")?;
+        make_namespace(&plane, &name, &context.patience)?;
+        let network = Network::make(context.run_name(), &plane)?;
+        let host = context.wired_host(Wiring {
+            network: network.name.clone(),
+            binds: vec![
+                (plane.kubelet(), node::KUBELET.into(), false),
+                (context.folder("containerd")?, node::CONTAINERD.into(), true),
+            ],
+        })?;
+        node::lay_out(&host, &name, &plan.kubelet, &network, &plane)?;
+        host.write(
+            "/etc/systemd/logind.conf.d/zzz-case.conf",
+            &format!("[Login]\nInhibitDelayMaxSec={}\n", plan.limit),
+        )?;
+        host.write(
+            "/etc/vmdrain-agent/config.d/50-case.toml",
+            "[budget]\nmargin = \"1s\"\n[timing.host]\nlimit_poll = \"2s\"\n",
+        )?;
+        for (path, content) in &plan.files {
+            host.write(path, content)?;
+        }
+        let tree = Tree::watch(host.cgroup_dirs(), &context.patience.clock);
+        let shared = Shared::default();
+        let watched = witness::Watched {
+            node: name.clone(),
+            shared: shared.clone(),
+            pods: host.root.join(node::PODS.trim_start_matches('/')),
+            tree: tree.sight(),
+        };
+        let witness = witness::start(&plane, watched);
+        plane.make_node(&name, &shared)?;
+        let chronicle = Chronicle::start(&plane, &name, &context.patience.clock);
+        Ok(Self {
+            host,
+            chronicle,
+            plane,
+            patience: context.patience.clone(),
+            name,
+            tree,
+            shared,
+            witness,
+            _network: network,
+        })
+    }
+
+    /// Boots, and waits until everything of the plan runs and the agent holds the host.
+    fn begin(&mut self, plan: &Plan) -> anyhow::Result<()> {
+        self.boot()?;
+        for vm in &plan.vms {
+            let vm = objects::machine(vm, &self.name, &self.name, PEER);
+            self.plane.create(&vm)?;
+        }
+        for (name, seconds) in &plan.pods {
+            let pod = objects::pod(name, &self.name, &self.name, *seconds);
+            self.plane.create(&pod)?;
+        }
+        self.wait("everything runs on the host", SETTLED, || {
+            let vms = self.vms_on(&self.name)?.len();
+            let pods = self.pods_in("Running")?.len();
+            Ok(vms == plan.vms.len() && pods == plan.vms.len() + plan.pods.len())
+        })?;
+        self.wait_held()
+    }
+
+    /// Boots; returns when the kubelet has told this boot and virt-handler's devices are there. Answers when PID 1 ran.
+    pub(crate) fn boot(&mut self) -> anyhow::Result<Duration> {
+        let id = self.host.boot()?;
+        let booted = self.now();
+        self.wait("the node is Ready in this boot", SETTLED, || {
+            let node = self.chronicle.now();
+            Ok(node.is_some_and(|node| node.ready && node.boot_id == id))
+        })?;
+        self.plane.around.fabric.change(&self.name, |host| {
+            host.on = true;
+            host.handler = true;
+            host.boot_id = id;
+        });
+        self.wait("VMs can be started on the node", SETTLED, || {
+            Ok(self.chronicle.now().is_some_and(|node| node.takes_vms))
+        })?;
+        Ok(booted)
+    }
+
+    /// Waits until logind lists our lock, the unit is active and the stop job is in place.
+    pub(crate) fn wait_held(&self) -> anyhow::Result<()> {
+        self.wait("the agent holds the host", SETTLED, || {
+            Ok(self.host.seen().is_locked())
+        })?;
+        for unit in ["vmdrain-agent.service", "vmdrain-hold.service"] {
+            self.wait(&format!("{unit} is active"), SETTLED, || {
+                Ok(self.is_active(unit))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether a unit is active.
+    pub(crate) fn is_active(&self, unit: &str) -> bool {
+        self.host.peek(&["systemctl", "is-active", unit]) == "active"
+    }
+
+    /// Waits for anything; a host that is gone ends the wait.
+    pub(crate) fn wait(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut look: impl FnMut() -> anyhow::Result<bool>,
+    ) -> anyhow::Result<Duration> {
+        self.patience.wait(what, limit, || {
+            let found = look()?;
+            ensure!(
+                found || !self.host.is_gone(),
+                "the host went down while this was waited for: {what}"
+            );
+            Ok(found.then(|| self.now()))
+        })
+    }
+
+    /// Now, on the case's clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.patience.now()
+    }
+
+    /// Somebody types something on the host, and it works.
+    pub(crate) fn types_well(&self, words: &[&str]) -> anyhow::Result<Answer> {
+        self.host.run(words)?.good()
+    }
+
+    /// `status -o json`.
+    pub(crate) fn status(&self) -> anyhow::Result<Value> {
+        let text = self.host.ask(&["vmdrain-agent", "status", "-o", "json"])?;
+        serde_json::from_str(&text).with_context(|| format!("the status is no JSON: {text}"))
+    }
+
+    /// Waits until the host is down, and takes its power away.
+    pub(crate) fn wait_down(&mut self, limit: Duration) -> anyhow::Result<Down> {
+        let down = self.host.wait_down(limit)?;
+        self.power_off();
+        Ok(down)
+    }
+
+    fn power_off(&self) {
+        self.plane.around.fabric.change(&self.name, |host| {
+            host.on = false;
+            host.handler = false;
+        });
+    }
+
+    /// Where the case's objects of a kind are.
+    pub(crate) fn path(&self, group: &str, plural: &str) -> String {
+        let root = if group == "v1" {
+            "/api".to_owned()
+        } else {
+            "/apis".to_owned()
+        };
+        format!("{root}/{group}/namespaces/{}/{plural}", self.name)
+    }
+
+    /// Where the case's pods are.
+    pub(crate) fn pods(&self) -> String {
+        self.path("v1", "pods")
+    }
+
+    /// Pods of the case on this host in this phase.
+    pub(crate) fn pods_in(&self, phase: &str) -> anyhow::Result<Vec<Value>> {
+        let mut pods = self.plane.list(&self.pods())?;
+        pods.retain(|pod| pod["spec"]["nodeName"] == *self.name && pod["status"]["phase"] == phase);
+        Ok(pods)
+    }
+
+    /// Running VMs on a node.
+    pub(crate) fn vms_on(&self, node: &str) -> anyhow::Result<Vec<String>> {
+        let vmis = self.path("kubevirt.io/v1", "virtualmachineinstances");
+        let mut all = self.plane.list(&vmis)?;
+        all.retain(|vmi| vmi["status"]["nodeName"] == node && vmi["status"]["phase"] == "Running");
+        Ok(all
+            .iter()
+            .filter_map(|vmi| Some(vmi["metadata"]["name"].as_str()?.to_owned()))
+            .collect())
+    }
+
+    /// Guests of this host that lost their memory.
+    pub(crate) fn killed(&self) -> Vec<String> {
+        let kills = self.plane.around.ledger.kills();
+        let ours = kills.iter().filter(|kill| kill.node == self.name);
+        ours.map(|kill| format!("{} ({})", kill.name, kill.reason))
+            .collect()
+    }
+
+    /// Launchers that got SIGTERM and have not ended.
+    pub(crate) fn terminating(&self) -> usize {
+        self.shared.with(|machine| {
+            let all = machine.launchers.values();
+            all.filter(|one| one.terminated.is_some()).count()
+        })
+    }
+
+    /// A further pod on this host; `seconds` as in the plan.
+    pub(crate) fn add_pod(&self, name: &str, seconds: u32) -> anyhow::Result<()> {
+        let pod = objects::pod(name, &self.name, &self.name, seconds);
+        self.plane.create(&pod)
+    }
+
+    /// Waits until a pod runs.
+    pub(crate) fn wait_running(&self, pod: &str) -> anyhow::Result<()> {
+        self.wait(&format!("the pod {pod} runs"), SETTLED, || {
+            let running = self.pods_in("Running")?;
+            Ok(running.iter().any(|one| one["metadata"]["name"] == pod))
+        })?;
+        Ok(())
+    }
+
+    /// `kubectl`-like eviction of a pod by an administrator.
+    pub(crate) fn evict(&self, pod: &str) -> anyhow::Result<()> {
+        let eviction = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": self.name},
+        });
+        let path = format!("{}/{pod}/eviction", self.pods());
+        self.plane.post(&path, &eviction)
+    }
+
+    /// Gives kubelet and agent a certificate that is valid for so long, as if they had begun with it.
+    pub(crate) fn begin_with_certificate(&self, valid: Duration) -> anyhow::Result<()> {
+        node::certificate(&self.host, &self.name, valid, &self.plane)?;
+        for unit in ["vmdrain-agent", "kubelet"] {
+            self.types_well(&["systemctl", "restart", unit])?;
+        }
+        self.wait_held()
+    }
+
+    /// A service, or a container by its scope.
+    pub(crate) fn life(&self, unit: &str) -> Option<Life> {
+        self.tree.sight().life(unit)
+    }
+
+    /// Containers that run now.
+    pub(crate) fn containers(&self) -> usize {
+        let lives = self.tree.sight().lives();
+        lives
+            .iter()
+            .filter(|(name, life)| name.starts_with("cri-containerd-") && life.ended.is_none())
+            .count()
+    }
+
+    /// When the main container of a pod that is no VM said something, by the kubelet's record of its output.
+    pub(crate) fn said(&self, pod: &str, what: &str) -> anyhow::Result<Option<Duration>> {
+        let logs = self.host.root.join("var/log/pods");
+        let begins = format!("{}_{pod}_", self.name);
+        for entry in std::fs::read_dir(&logs).into_iter().flatten().flatten() {
+            if !entry.file_name().to_string_lossy().starts_with(&begins) {
+                continue;
+            }
+            let text = std::fs::read_to_string(entry.path().join("main/0.log"))?;
+            let line = text.lines().find(|line| line.ends_with(what));
+            let Some(line) = line else { return Ok(None) };
+            let unix: f64 = line.split(' ').nth(3).unwrap_or_default().parse()?;
+            return Ok(Some(self.moment(unix)));
+        }
+        Ok(None)
+    }
+
+    /// Unix time on the case's clock.
+    fn moment(&self, unix: f64) -> Duration {
+        let clock = &self.patience.clock;
+        let ago = clock.now().as_duration().as_secs_f64() - unix;
+        clock
+            .elapsed()
+            .saturating_sub(Duration::from_secs_f64(ago.max(0.0)))
+    }
+
+    /// Lines of a unit's journal that contain a text.
+    pub(crate) fn journal(&self, unit: &str, text: &str) -> anyhow::Result<Vec<String>> {
+        let all = self.host.journal(&[&format!("--unit={unit}")])?;
+        let lines = all.lines().filter(|line| line.contains(text));
+        Ok(lines.map(str::to_owned).collect())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.power_off();
+        self.witness.abort();
+        let vms = self.path("kubevirt.io/v1", "virtualmachines");
+        // The control plane ends with the suite; this only makes room for the cases that follow.
+        let _ = self.plane.delete(&vms);
+        for pod in self.plane.list(&self.pods()).unwrap_or_default() {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            if pod["spec"]["nodeName"] == *self.name {
+                let _ = self.plane.delete(&format!("{}/{name}", self.pods()));
+            }
+        }
+        let _ = self.plane.delete(&format!("/api/v1/nodes/{}", self.name));
+    }
+}
+
+/// Makes a namespace in which pods can be made.
+fn make_namespace(plane: &Plane, name: &str, patience: &Patience) -> anyhow::Result<()> {
+    plane.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))?;
+    let account = format!("/api/v1/namespaces/{name}/serviceaccounts/default");
+    patience.wait("the namespace's service account", SETTLED, || {
+        plane.get(&account)
+    })?;
+    Ok(())
+}
+
+/// Plays a case; a failure shows what the host's journal says of it.
+pub(crate) fn play(
+    context: &Context,
+    plan: &Plan,
+    story: impl FnOnce(&mut Stage) -> anyhow::Result<String>,
+) -> anyhow::Result<String> {
+    let mut stage = Stage::lay_out(context, plan)?;
+    let played = stage.begin(plan).and_then(|()| story(&mut stage));
+    match played {
+        Ok(measured) => {
+            if context.logs.is_some() {
+                context.keep(&stage.host.journal(&[])?);
+            }
+            Ok(measured)
+        }
+        Err(error) => Err(context.explain(error, &stage.host)),
+    }
+}
