@@ -116,7 +116,7 @@ pub async fn keep(up: &Up) -> anyhow::Result<()> {
         say(&format!(
             "{:5.1} s  {what}\n",
             clock.elapsed().as_secs_f64()
-        ))
+        ));
     };
     let options = Options {
         addresses: up.addresses.clone(),

@@ -40,10 +40,16 @@ impl<'a> Live<'a> {
         cluster: Cluster,
         clock: SimClock,
     ) -> anyhow::Result<Self> {
+        let mut settings = settings(scenario)?;
+        if cluster.real.is_some() && !real::fit::hangs(scenario) {
+            // A real server takes real time to answer: the agent is as patient as it really is.
+            let limit = settings.cluster.request_timeout;
+            settings.cluster.request_timeout = limit.mul_f64(shipped.speed);
+        }
         let setup = Setup {
             binary: shipped.binary.clone(),
             speed: shipped.speed,
-            settings: settings(scenario)?,
+            settings,
         };
         let mut stage = BinaryStage::new(setup, scenario, cluster.server.clone(), clock).await?;
         stage.begin().await.map_err(anyhow::Error::msg)?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::plane::Version;
 use crate::scenario::Scenario;
 use crate::scenario::event::Do;
+use crate::scenario::event::api::ApiDo;
 use crate::scenario::event::cluster::{PodDo, VmDo, VmSet};
 use crate::scenario::expect::When;
 use crate::scenario::words::{Outcome, PodOwner, Recreated, VmOwner};
@@ -48,6 +49,12 @@ pub fn unfit(scenario: &Scenario, version: Version) -> Vec<String> {
         event_unfit(&event.what, version, &mut no);
     }
     reasons.into_iter().collect()
+}
+
+/// Whether the story makes the API server slow, so that the agent's own patience is part of it.
+pub fn hangs(scenario: &Scenario) -> bool {
+    let mut events = scenario.timeline.iter();
+    events.any(|event| matches!(event.what, Do::Api(ApiDo::Hang(_) | ApiDo::Delay(_))))
 }
 
 /// Until its last event and expectation.

@@ -152,12 +152,11 @@ impl Work<'_> {
     }
 
     async fn stand(&self, worker: usize) -> anyhow::Result<Stand> {
-        let (dir, folder) = match &self.planes.keep {
-            Some(dir) => (dir.join(format!("{}-{worker}", self.planes.version)), None),
-            None => {
-                let folder = tempfile::Builder::new().prefix("vmdrain-plane").tempdir()?;
-                (folder.path().to_owned(), Some(folder))
-            }
+        let (dir, folder) = if let Some(dir) = &self.planes.keep {
+            (dir.join(format!("{}-{worker}", self.planes.version)), None)
+        } else {
+            let folder = tempfile::Builder::new().prefix("vmdrain-plane").tempdir()?;
+            (folder.path().to_owned(), Some(folder))
         };
         let options = PlaneOptions::new(self.planes.version, dir);
         let plane = ControlPlane::start(options, |_| {})

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
-use crate::api::rights::Rights;
+use crate::api::rights::{Grant, Rights};
 use crate::api::{Identity, Store};
 use crate::kubevirt::fields::{is_true, phase, text};
 use crate::kubevirt::names::kind;
@@ -89,10 +89,7 @@ async fn configure(admin: &Caller, scenario: &Scenario) -> anyhow::Result<()> {
 /// What the story grants to the nodes, as RBAC.
 async fn grant(admin: &Caller, granted: &Rights) -> anyhow::Result<()> {
     let kubelet = Identity::kubelet("any");
-    let rules: Vec<Value> = granted
-        .grants_of(&kubelet)
-        .map(|grant| grant.rule())
-        .collect();
+    let rules: Vec<Value> = granted.grants_of(&kubelet).map(Grant::rule).collect();
     let api = "rbac.authorization.k8s.io/v1";
     let role = json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": rules});
     let binding = json!({
