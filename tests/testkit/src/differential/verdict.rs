@@ -248,6 +248,7 @@ mod tests {
         Difference {
             what: what.to_owned(),
             why: "known".to_owned(),
+            race: false,
             since: None,
             until: None,
             race: false,
