@@ -155,10 +155,8 @@ fn condition(object: &Value, type_: &str) -> Value {
 
 /// The status of a condition, null when there is none: how additional columns of custom resources show it.
 fn known(object: &Value, type_: &str) -> Value {
-    match condition(object, type_) {
-        Value::String(text) if text.is_empty() => Value::Null,
-        status => status,
-    }
+    let status = condition(object, type_);
+    if status == "" { Value::Null } else { status }
 }
 
 fn or_none(object: &Value, path: &str) -> Value {
@@ -168,9 +166,15 @@ fn or_none(object: &Value, path: &str) -> Value {
 /// Open readiness gates out of all.
 fn gates(pod: &Value, _: Timestamp) -> Value {
     let gates = pod["spec"]["readinessGates"].as_array();
-    let open = |gate: &&Value| condition(pod, gate["conditionType"].as_str().unwrap_or_default()) == "True";
+    let open = |gate: &&Value| {
+        condition(pod, gate["conditionType"].as_str().unwrap_or_default()) == "True"
+    };
     match gates {
-        Some(gates) if !gates.is_empty() => json!(format!("{}/{}", gates.iter().filter(open).count(), gates.len())),
+        Some(gates) if !gates.is_empty() => json!(format!(
+            "{}/{}",
+            gates.iter().filter(open).count(),
+            gates.len()
+        )),
         _ => json!("<none>"),
     }
 }

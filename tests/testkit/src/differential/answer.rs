@@ -24,13 +24,12 @@ impl Answer {
             answer.put("retry-after", json!(after.to_str().unwrap_or_default()));
         }
         let body = reply.json();
-        match compare {
-            Compare::Code if reply.code < 400 => return answer,
-            Compare::Events if reply.code < 400 => {
-                answer.put("body", events(&reply.body, names));
-                return answer;
-            }
-            _ => {}
+        if compare == Compare::Code && reply.code < 400 {
+            return answer;
+        }
+        if compare == Compare::Events && reply.code < 400 {
+            answer.put("body", events(&reply.body, names));
+            return answer;
         }
         if body["kind"] == "Status" {
             answer.put_status(&body, names);

@@ -11,7 +11,8 @@ use anyhow::Context as _;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
+
+use crate::clock::SimClock;
 
 use super::names::Names;
 use super::side::{Side, Who, get};
@@ -63,7 +64,7 @@ pub struct Record {
 /// A recording that goes on.
 pub struct Recorder {
     records: Arc<Mutex<Vec<Record>>>,
-    started: Instant,
+    clock: SimClock,
     tasks: Vec<AbortHandle>,
 }
 
@@ -72,7 +73,7 @@ impl Recorder {
     pub async fn start(side: &Side, namespace: &str) -> anyhow::Result<Self> {
         let mut recorder = Self {
             records: Arc::default(),
-            started: Instant::now(),
+            clock: SimClock::new(1.0),
             tasks: Vec::new(),
         };
         for (kind, path, _) in WATCHED {
@@ -89,8 +90,8 @@ impl Recorder {
                 http::Request::get(format!("{path}?watch=true&resourceVersion={revision}"))
                     .body(kube::client::Body::empty())?;
             let body = side.client(&Who::Admin).send(request).await?.into_body();
-            let (records, started) = (recorder.records.clone(), recorder.started);
-            let task = tokio::spawn(follow(body, kind, records, started));
+            let (records, clock) = (recorder.records.clone(), recorder.clock.clone());
+            let task = tokio::spawn(follow(body, kind, records, clock));
             recorder.tasks.push(task.abort_handle());
         }
         Ok(recorder)
@@ -110,7 +111,7 @@ impl Recorder {
 
     /// Waits until nothing has changed for `quiet`.
     pub async fn wait_quiet(&self, quiet: Duration, patience: Duration) -> anyhow::Result<()> {
-        let began = self.started.elapsed();
+        let began = self.clock.elapsed();
         loop {
             let last = self
                 .records
@@ -120,12 +121,12 @@ impl Recorder {
                 .filter_map(|record| record.at)
                 .max();
             let since = last.unwrap_or(began).max(began);
-            let now = self.started.elapsed();
+            let now = self.clock.elapsed();
             if now >= since + quiet {
                 return Ok(());
             }
             anyhow::ensure!(now < began + patience, "it never became quiet");
-            tokio::time::sleep(since + quiet - now).await;
+            tokio::time::sleep((since + quiet).saturating_sub(now)).await;
         }
     }
 
@@ -142,7 +143,7 @@ async fn follow(
     mut body: kube::client::Body,
     kind: &'static str,
     records: Arc<Mutex<Vec<Record>>>,
-    started: Instant,
+    clock: SimClock,
 ) {
     let mut line = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
@@ -162,7 +163,7 @@ async fn follow(
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .push(Record {
-                        at: Some(started.elapsed()),
+                        at: Some(clock.elapsed()),
                         kind,
                         gone,
                         object: event["object"].clone(),
@@ -336,7 +337,7 @@ fn flatten(value: &Value, path: &str, into: &mut BTreeMap<String, Value>) {
                 flatten(value, &format!("{path}/{key}"), into);
             }
         }
-        leaf => {
+        leaf @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
             into.insert(path.to_owned(), leaf.clone());
         }
     }

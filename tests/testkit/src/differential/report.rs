@@ -73,13 +73,9 @@ impl Report {
             .filter(|verdict| !verdict.passed())
             .map(wrong)
             .collect();
-        let unused: String = self
-            .unused
-            .iter()
-            .map(|what| {
-                format!("! {what} is listed for every scene and differs in none any more\n")
-            })
-            .collect();
+        let unused = self.unused.iter().fold(String::new(), |text, what| {
+            format!("{text}! {what} is listed for every scene and differs in none any more\n")
+        });
         let orders: String = self.orders.iter().map(Finding::text).collect();
         format!("{table}\n{wrong}{unused}{orders}\n{}\n", self.count())
     }
@@ -109,13 +105,13 @@ impl Report {
 pub fn wrong(verdict: &Verdict) -> String {
     let mut text = format!("{}\n", verdict.scene);
     for problem in &verdict.problems {
-        text.push_str(&format!("! {problem}\n"));
+        text.extend(["! ", problem.as_str(), "\n"]);
     }
     for line in &verdict.lines {
         if let Outcome::Wrong(differences) = &line.outcome {
-            text.push_str(&format!("- {} ({})\n", line.case, line.code));
+            text.extend(["- ", &line.case, " (", &line.code, ")\n"]);
             for difference in differences {
-                text.push_str(&format!("  {difference}\n"));
+                text.extend(["  ", difference.as_str(), "\n"]);
             }
         }
     }

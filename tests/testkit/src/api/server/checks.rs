@@ -129,11 +129,10 @@ pub(super) fn unreadable(kind: &str, body: &[u8], error: &serde_json::Error) -> 
 
 /// 400 for JSON that is no object.
 pub(super) fn no_object(kind: &str, body: &[u8]) -> Failure {
-    let hex: String = body
+    let hex = body
         .iter()
         .take(EXCERPT)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+        .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
     Failure::bad_request(format!(
         "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({hex})"
     ))

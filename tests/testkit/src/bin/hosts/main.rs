@@ -119,7 +119,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
+/// The cases that the arguments name.
+fn meant(arguments: &Arguments) -> Vec<suite::Case> {
     let mut chosen = if arguments.whole {
         cases::whole()
     } else {
@@ -131,6 +132,11 @@ fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
             |word: &String, case: &suite::Case| case.number == word || case.name.contains(word);
         chosen.retain(|case| arguments.only.iter().any(|word| meant(word, case)));
     }
+    chosen
+}
+
+fn suite_of(arguments: &Arguments) -> anyhow::Result<bool> {
+    let mut chosen = meant(arguments);
     if arguments.list {
         for case in &chosen {
             let on: Vec<_> = case.on.iter().map(|debian| debian.name()).collect();
