@@ -168,9 +168,15 @@ fn or_none(object: &Value, path: &str) -> Value {
 /// Open readiness gates out of all.
 fn gates(pod: &Value, _: Timestamp) -> Value {
     let gates = pod["spec"]["readinessGates"].as_array();
-    let open = |gate: &&Value| condition(pod, gate["conditionType"].as_str().unwrap_or_default()) == "True";
+    let open = |gate: &&Value| {
+        condition(pod, gate["conditionType"].as_str().unwrap_or_default()) == "True"
+    };
     match gates {
-        Some(gates) if !gates.is_empty() => json!(format!("{}/{}", gates.iter().filter(open).count(), gates.len())),
+        Some(gates) if !gates.is_empty() => json!(format!(
+            "{}/{}",
+            gates.iter().filter(open).count(),
+            gates.len()
+        )),
         _ => json!("<none>"),
     }
 }

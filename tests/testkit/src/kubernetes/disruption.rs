@@ -178,9 +178,15 @@ fn fail(store: &Store, pdb: &Value, why: &str) {
         }
         status["disruptionsAllowed"] = json!(0);
         set_condition(pdb, "DisruptionAllowed", "False", "SyncFailed", why, &now);
-        for condition in pdb["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        for condition in pdb["status"]["conditions"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+        {
             // Conditions of the disruption controller have no probe time.
-            condition.as_object_mut().map(|fields| fields.remove("lastProbeTime"));
+            condition
+                .as_object_mut()
+                .map(|fields| fields.remove("lastProbeTime"));
         }
     });
 }

@@ -203,7 +203,10 @@ fn own_vms_policy(identity: &Identity, kind: &Kind, old: &Value) -> Result<(), F
     };
     let (_, name) = place_of(old);
     let why = format!("{POLICY} denied request: node {node} {why}");
-    let message = format!("{}.{} {name:?} is forbidden: {why}", kind.plural, kind.group);
+    let message = format!(
+        "{}.{} {name:?} is forbidden: {why}",
+        kind.plural, kind.group
+    );
     let failure = Failure::invalid(message).with_object(kind.group, kind.plural, name);
     Err(failure.with_cause("", &why, ""))
 }

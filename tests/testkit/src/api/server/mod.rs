@@ -270,11 +270,13 @@ impl Server {
         }
         if call.kind().is_none() {
             let custom = call.group == "kubevirt.io" || call.group.ends_with(".kubevirt.io");
-            return Err(if !custom && discovery::serves(&call.group, &call.version) {
-                Failure::no_such_path()
-            } else {
-                Failure::text(404, "404 page not found\n")
-            });
+            return Err(
+                if !custom && discovery::serves(&call.group, &call.version) {
+                    Failure::no_such_path()
+                } else {
+                    Failure::text(404, "404 page not found\n")
+                },
+            );
         }
         checks::request(context)?;
         match (call.verb.as_str(), call.subresource.as_str()) {

@@ -85,14 +85,7 @@ impl Instances {
     /// The pod vanished under a VMI that had one.
     fn lost(&self, store: &Store, vmi: &Value) -> Result<(), Unavailable> {
         self.update(store, vmi, |vmi, now| {
-            set_condition(
-                vmi,
-                "Ready",
-                "False",
-                "PodNotExists",
-                NO_POD,
-                now,
-            );
+            set_condition(vmi, "Ready", "False", "PodNotExists", NO_POD, now);
             set_phase(vmi, "Failed", now);
         })
     }
@@ -104,7 +97,9 @@ impl Instances {
         vmi: &Value,
         pods: &[Arc<Value>],
     ) -> Result<(), Unavailable> {
-        if !pods.is_empty() || vmi["metadata"]["finalizers"][0].is_null() && !has(vmi, "status.activePods") {
+        if !pods.is_empty()
+            || vmi["metadata"]["finalizers"][0].is_null() && !has(vmi, "status.activePods")
+        {
             return Ok(());
         }
         self.update(store, vmi, |vmi, now| {
