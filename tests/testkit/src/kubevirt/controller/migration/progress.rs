@@ -106,7 +106,7 @@ impl Migrations {
             annotation(&target, knob::ATTEMPT).unwrap_or("1")
         );
         let timings = &self.api.settings().timings;
-        let state = json!({
+        let mut state = json!({
             "migrationUid": uid(vmim), "sourceNode": from, "sourcePod": source, "targetNode": to, "targetPod": name(&target),
             "migrationConfiguration": {
                 "parallelMigrationsPerCluster": self.api.settings().per_cluster,
@@ -116,6 +116,9 @@ impl Migrations {
                 "completionTimeoutPerGiB": timings.completion_per_gib.as_secs(), "progressTimeout": timings.no_progress.as_secs(),
             },
         });
+        if self.api.settings().since(1, 8) {
+            state["migrationConfiguration"]["utilityVolumesTimeout"] = json!(150);
+        }
         self.update_vmi(store, vmi, |vmi| {
             vmi["status"]["migrationState"] = state;
             vmi["metadata"]["labels"][names::MIGRATION_TARGET] = json!(to);
