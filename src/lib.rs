@@ -23,7 +23,7 @@
 //! | what survives a crash? | [`drain::record`] |
 //! | who runs the machine? | [`agent::driver`], with the traits of [`agent::ports`] |
 //! | how is Kubernetes asked? | [`cluster`] |
-//! | how is logind asked, who keeps the lock? | [`host`] |
+//! | how is logind asked, who keeps the lock? | [`host`] (`ask.rs`, `hold.rs`) |
 //! | our own D-Bus interface | [`bus`] |
 //! | the commands, their output and exit codes | [`cli`] |
 //! | configuration, its layers and keys | [`config`] |

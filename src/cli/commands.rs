@@ -142,6 +142,7 @@ pub(super) async fn after_the_one_before<D: Daemon, I: Stream<Item = ()>>(
     let before = status.drain.as_ref().filter(|drain| drain.exit.is_none());
     let undoing = status.state == Phase::Cancelling.name();
     let before = before.or(status.drain.as_ref().filter(|_| undoing));
+    screen.go_on_unheard();
     if let Some(before) = before {
         screen.line(&format!(
             "drain {} of an earlier run was not finished ({}); it is brought to its end first",
@@ -171,6 +172,7 @@ pub(super) async fn triggered<D: Daemon, I: Stream<Item = ()>>(
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
     let interrupts = interrupts()?;
+    screen.go_on_unheard();
     let id = daemon.trigger(trigger).await?;
     if no_wait {
         screen.line(&format!(

@@ -8,6 +8,8 @@ use std::io::{self, Write};
 pub struct Screen {
     look: Look,
     out: Box<dyn Write>,
+    /// A reader that goes away (`| head`) ends nothing: what was begun is brought to its end unheard.
+    goes_on: bool,
     live: Option<Live>,
 }
 
@@ -38,6 +40,7 @@ impl Screen {
         Self {
             look,
             out,
+            goes_on: false,
             live: None,
         }
     }
@@ -47,11 +50,26 @@ impl Screen {
         self.look
     }
 
+    /// From here on a reader that goes away is no reason to end: others depend on what goes on.
+    pub fn go_on_unheard(&mut self) {
+        self.goes_on = true;
+    }
+
     /// Writes a line for good; a live display moves down.
     ///
     /// # Errors
-    /// Of the writer.
+    /// Of the writer; after [`Self::go_on_unheard`] not those of a reader that has gone away.
     pub fn line(&mut self, text: &str) -> io::Result<()> {
+        match self.write(text) {
+            Err(error) if self.goes_on && error.kind() == io::ErrorKind::BrokenPipe => {
+                self.out = Box::new(io::sink());
+                Ok(())
+            }
+            written => written,
+        }
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
         match &self.live {
             Some(live) => {
                 live.bar.suspend(|| writeln!(self.out, "{text}"))?;
@@ -117,4 +135,29 @@ impl Live {
 /// A template of ours; they are fixed, and without one the text still shows.
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Gone;
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_went_away_ends_a_look_and_no_drain() {
+        let mut screen = Screen::new(Look::plain(), Box::new(Gone));
+        assert!(screen.line("a status").is_err());
+        screen.go_on_unheard();
+        assert!(screen.line("a drain").is_ok());
+        assert!(screen.line("its end").is_ok());
+    }
 }

@@ -70,6 +70,16 @@ pub async fn connect<C: Clock>(options: Options, clock: C) -> Result<Connected<C
     } = options;
     let timing = Arc::new(timing);
     let (connection, certified, file) = Connection::open(origin, Arc::clone(&timing)).await?;
+    let configured = node_name.trim();
+    if let Some(certified) = certified.as_deref()
+        && !configured.is_empty()
+        && configured != certified
+    {
+        tracing::warn!(
+            vmdrain_reason = "NodeNameIgnored",
+            "cluster.node_name is '{configured}', but the certificate in {file} is that of node {certified}, and may act for no other: it is node {certified} that will be drained. Correct or remove cluster.node_name"
+        );
+    }
     let name = credentials::node_name(certified.as_deref(), &node_name, &hostname)
         .ok_or(ConnectError::NoNodeName { file })?;
     Ok(KubeCluster::connected(connection, name, clock, timing))
