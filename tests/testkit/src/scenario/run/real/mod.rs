@@ -7,8 +7,8 @@
 //!  observer, rules, expectations ◄── store (a mirror) ◄───────┘
 //! ```
 //!
-//! - [`fit`]: which stories cannot be told here, and why. [`setup`], [`clean`]: their objects come and go.
-//! - [`upstream`], [`mirror`]: how requests get there and changes come back. [`many`]: one control plane for many stories.
+//! - `fit`: which stories cannot be told here, and why. `setup`, `clean`: their objects come and go.
+//! - `upstream`, `mirror`: how requests get there and changes come back. `many`: one control plane for many stories.
 
 mod clean;
 pub mod fit;
