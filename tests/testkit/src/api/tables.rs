@@ -155,10 +155,8 @@ fn condition(object: &Value, type_: &str) -> Value {
 
 /// The status of a condition, null when there is none: how additional columns of custom resources show it.
 fn known(object: &Value, type_: &str) -> Value {
-    match condition(object, type_) {
-        Value::String(text) if text.is_empty() => Value::Null,
-        status => status,
-    }
+    let status = condition(object, type_);
+    if status == "" { Value::Null } else { status }
 }
 
 fn or_none(object: &Value, path: &str) -> Value {

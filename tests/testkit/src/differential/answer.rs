@@ -30,7 +30,12 @@ impl Answer {
                 answer.put("body", events(&reply.body, names));
                 return answer;
             }
-            _ => {}
+            Compare::Status
+            | Compare::Items
+            | Compare::Events
+            | Compare::Table
+            | Compare::Object
+            | Compare::Code => {}
         }
         if body["kind"] == "Status" {
             answer.put_status(&body, names);

@@ -11,10 +11,10 @@ use anyhow::Context as _;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
 use super::names::Names;
 use super::side::{Side, Who, get};
+use crate::clock::SimClock;
 
 /// What is watched, and which of its fields count (all when there are none).
 const WATCHED: [(&str, &str, &[&str]); 4] = [
@@ -63,7 +63,7 @@ pub struct Record {
 /// A recording that goes on.
 pub struct Recorder {
     records: Arc<Mutex<Vec<Record>>>,
-    started: Instant,
+    started: SimClock,
     tasks: Vec<AbortHandle>,
 }
 
@@ -72,7 +72,7 @@ impl Recorder {
     pub async fn start(side: &Side, namespace: &str) -> anyhow::Result<Self> {
         let mut recorder = Self {
             records: Arc::default(),
-            started: Instant::now(),
+            started: SimClock::new(1.0),
             tasks: Vec::new(),
         };
         for (kind, path, _) in WATCHED {
@@ -89,7 +89,7 @@ impl Recorder {
                 http::Request::get(format!("{path}?watch=true&resourceVersion={revision}"))
                     .body(kube::client::Body::empty())?;
             let body = side.client(&Who::Admin).send(request).await?.into_body();
-            let (records, started) = (recorder.records.clone(), recorder.started);
+            let (records, started) = (recorder.records.clone(), recorder.started.clone());
             let task = tokio::spawn(follow(body, kind, records, started));
             recorder.tasks.push(task.abort_handle());
         }
@@ -125,7 +125,7 @@ impl Recorder {
                 return Ok(());
             }
             anyhow::ensure!(now < began + patience, "it never became quiet");
-            tokio::time::sleep(since + quiet - now).await;
+            tokio::time::sleep((since + quiet).saturating_sub(now)).await;
         }
     }
 
@@ -142,7 +142,7 @@ async fn follow(
     mut body: kube::client::Body,
     kind: &'static str,
     records: Arc<Mutex<Vec<Record>>>,
-    started: Instant,
+    started: SimClock,
 ) {
     let mut line = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
@@ -336,7 +336,7 @@ fn flatten(value: &Value, path: &str, into: &mut BTreeMap<String, Value>) {
                 flatten(value, &format!("{path}/{key}"), into);
             }
         }
-        leaf => {
+        leaf @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
             into.insert(path.to_owned(), leaf.clone());
         }
     }

@@ -102,7 +102,7 @@ impl Names {
             Value::String(text) => Value::String(self.text(text)),
             Value::Array(list) => list.iter().map(|item| self.value(item)).collect(),
             Value::Object(fields) => Value::Object(self.fields(fields)),
-            other => other.clone(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
         }
     }
 

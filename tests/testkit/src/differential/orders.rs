@@ -82,7 +82,9 @@ fn name(change: &Change) -> Step {
     let value = match &change.value {
         Value::Null => "gone".to_owned(),
         Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            change.value.to_string()
+        }
     };
     // The uid of a later VMIM is a later one all the same.
     format!("{} = {value}", change.field)

@@ -1,5 +1,7 @@
 //! The comparison as one table, with a count.
 
+use std::fmt::Write as _;
+
 use comfy_table::{Table, presets};
 
 use super::orders::Finding;
@@ -73,13 +75,9 @@ impl Report {
             .filter(|verdict| !verdict.passed())
             .map(wrong)
             .collect();
-        let unused: String = self
-            .unused
-            .iter()
-            .map(|what| {
-                format!("! {what} is listed for every scene and differs in none any more\n")
-            })
-            .collect();
+        let unused: String = self.unused.iter().fold(String::new(), |text, what| {
+            text + "! " + what + " is listed for every scene and differs in none any more\n"
+        });
         let orders: String = self.orders.iter().map(Finding::text).collect();
         format!("{table}\n{wrong}{unused}{orders}\n{}\n", self.count())
     }
@@ -109,13 +107,13 @@ impl Report {
 pub fn wrong(verdict: &Verdict) -> String {
     let mut text = format!("{}\n", verdict.scene);
     for problem in &verdict.problems {
-        text.push_str(&format!("! {problem}\n"));
+        let _ = writeln!(text, "! {problem}");
     }
     for line in &verdict.lines {
         if let Outcome::Wrong(differences) = &line.outcome {
-            text.push_str(&format!("- {} ({})\n", line.case, line.code));
+            let _ = writeln!(text, "- {} ({})", line.case, line.code);
             for difference in differences {
-                text.push_str(&format!("  {difference}\n"));
+                let _ = writeln!(text, "  {difference}");
             }
         }
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::changes::{Changes, Recorder};
 use super::names::Names;
 use super::side::{Ask, NODES, Reply, Side, Who, get};
 use super::table::{Scene, Step, Vm};
+use crate::clock::SimClock;
 use crate::world::{VmSpec, objects};
 
 /// How long a state may take to come.
@@ -290,7 +290,7 @@ impl<'a> Stage<'a> {
     }
 
     async fn wait(&self, path: &str, step: &Step) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let clock = SimClock::new(1.0);
         let is = step.is.as_deref().map(|text| self.fill(text)).transpose()?;
         loop {
             let reply = self.side.ask(&Who::Admin, &get(path)).await?;
@@ -307,7 +307,7 @@ impl<'a> Stage<'a> {
                 return Ok(());
             }
             anyhow::ensure!(
-                Instant::now() < deadline,
+                clock.elapsed() < PATIENCE,
                 "waited in vain for {path} {:?}; now {} {found:?}",
                 step.field,
                 reply.code
@@ -318,7 +318,7 @@ impl<'a> Stage<'a> {
 
     /// Waits until a field is there (and has this value), and returns it.
     async fn until(&self, path: &str, field: &str, is: Option<&str>) -> anyhow::Result<String> {
-        let deadline = Instant::now() + PATIENCE;
+        let clock = SimClock::new(1.0);
         loop {
             let reply = self.side.ask(&Who::Admin, &get(path)).await?;
             let found = find(&reply.json(), field);
@@ -326,7 +326,7 @@ impl<'a> Stage<'a> {
                 return Ok(found);
             }
             anyhow::ensure!(
-                Instant::now() < deadline,
+                clock.elapsed() < PATIENCE,
                 "waited in vain for {path} {field}; now {} {found:?}",
                 reply.code
             );
@@ -388,7 +388,9 @@ pub fn find(object: &Value, pointer: &str) -> Option<String> {
     match value {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
-        other => Some(other.to_string()),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            Some(value.to_string())
+        }
     }
 }
 

@@ -251,7 +251,6 @@ mod tests {
             race: false,
             since: None,
             until: None,
-            race: false,
         }
     }
 

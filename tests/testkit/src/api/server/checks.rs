@@ -1,5 +1,7 @@
 //! What is wrong with a request before any object is looked at? Method, query, `Accept` and `Content-Type`.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use super::Context;
@@ -129,11 +131,14 @@ pub(super) fn unreadable(kind: &str, body: &[u8], error: &serde_json::Error) -> 
 
 /// 400 for JSON that is no object.
 pub(super) fn no_object(kind: &str, body: &[u8]) -> Failure {
-    let hex: String = body
+    let hex = body
         .iter()
         .take(EXCERPT)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+        .fold(String::new(), |mut hex, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
     Failure::bad_request(format!(
         "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({hex})"
     ))
