@@ -1,5 +1,7 @@
 //! The comparison as one table, with a count.
 
+use std::fmt::Write as _;
+
 use comfy_table::{Table, presets};
 
 use super::orders::Finding;
