@@ -16,7 +16,6 @@ use crate::clock::SimClock;
 
 use super::names::Names;
 use super::side::{Side, Who, get};
-use crate::clock::SimClock;
 
 /// What is watched, and which of its fields count (all when there are none).
 const WATCHED: [(&str, &str, &[&str]); 4] = [

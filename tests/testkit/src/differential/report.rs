@@ -1,7 +1,5 @@
 //! The comparison as one table, with a count.
 
-use std::fmt::Write as _;
-
 use comfy_table::{Table, presets};
 
 use super::orders::Finding;

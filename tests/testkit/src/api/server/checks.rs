@@ -1,7 +1,5 @@
 //! What is wrong with a request before any object is looked at? Method, query, `Accept` and `Content-Type`.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use super::Context;
