@@ -5,7 +5,7 @@ use super::run::{Broken, Event, Run};
 use vmdrain_agent::drain::machine::Machine;
 use vmdrain_agent::drain::phase::Phase;
 use vmdrain_agent::drain::status::Status;
-use vmdrain_agent::drain::world::{CordonMark, Picture};
+use vmdrain_agent::drain::world::{CordonMark, CordonNote, Picture};
 
 impl Run {
     pub(super) fn host_goes_off(&mut self) -> Result<(), Broken> {
@@ -91,6 +91,13 @@ impl Run {
         Ok(())
     }
 
+    /// The host has been down since this note was written.
+    pub(super) fn is_of_an_earlier_start(&self, note: &CordonNote) -> bool {
+        let here = self.host.userspace();
+        let soft = note.userspace.soft_reboots.zip(here.soft_reboots);
+        note.boot != self.host.boot_id() || soft.is_some_and(|(a, b)| a != b)
+    }
+
     /// What the node is at the end of a run with boots.
     pub(super) fn check_restored(&self, machine: &Machine, status: &Status) -> Result<(), Broken> {
         let front = &self.cluster.front;
@@ -104,9 +111,7 @@ impl Run {
         let CordonMark::Note(note) = &self.cluster.note else {
             return Ok(());
         };
-        let here = self.host.userspace();
-        let soft = note.userspace.soft_reboots.zip(here.soft_reboots);
-        let down = note.boot != self.host.boot_id() || soft.is_some_and(|(a, b)| a != b);
+        let down = self.is_of_an_earlier_start(note);
         // `--keep-cordoned` may have come with a trigger that took a drain over: then only the record tells.
         let kept = note.keep
             || self

@@ -214,8 +214,9 @@ impl Run {
         if !status.warnings.is_empty() {
             return Ok(());
         }
-        // What an earlier drain was to keep is not this one's to take away.
-        if matches!(&self.cluster.note, CordonMark::Note(note) if !note.keep) {
+        // What an earlier drain was to keep is not this one's to take away, and what waited to be given back waits on.
+        if matches!(&self.cluster.note, CordonMark::Note(note) if !note.keep && !self.is_of_an_earlier_start(note))
+        {
             return Err("undone, and our cordon is still there".into());
         }
         if self.watcher.vanishes > 0 && !self.host.held {
