@@ -146,9 +146,7 @@ impl<C: Clock> KubeCluster<C> {
         };
         let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);
         let request = Request::new(path).create_subresource("eviction", &pod.name, &params, body);
-        let urgent = self.doors.urgent();
         let reply = self.send(&what, request).await?.reply();
-        drop(urgent);
         if is_budget_refusal(&reply) {
             self.interest.raise(self.clock.now());
         }

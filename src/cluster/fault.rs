@@ -96,20 +96,39 @@ fn root<'e>(
     error: &'e (dyn Error + 'static),
 ) -> (&'e (dyn Error + 'static), Option<io::ErrorKind>) {
     let (mut innermost, mut kind) = (error, None);
-    // A bound, should a foreign error ever name itself as its source.
-    for _ in 0..16 {
-        let mut next = innermost.source();
-        if let Some(error) = innermost.downcast_ref::<io::Error>() {
-            kind = Some(error.kind());
-            // An I/O error hides what it wraps from `source`: it hands out the cause of that.
-            next = error.get_ref().map(|wrapped| wrapped as _).or(next);
-        }
-        match next {
-            Some(source) => innermost = source,
-            None => break,
-        }
+    for cause in causes(error) {
+        innermost = cause;
+        kind = kind_of(cause).or(kind);
     }
     (innermost, kind)
+}
+
+/// The error and what has led to it, outermost first.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    // A bound, should a foreign error ever name itself as its source.
+    std::iter::successors(Some(error), |error| cause_of(*error)).take(17)
+}
+
+fn cause_of<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
+    // An I/O error hides what it wraps from `source`: it hands out the cause of that.
+    let wrapped = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    match wrapped {
+        Some(wrapped) => Some(wrapped),
+        None => error.source(),
+    }
+}
+
+fn kind_of(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+    error.downcast_ref::<io::Error>().map(io::Error::kind)
+}
+
+/// A stream was cut off in the middle, as proxies and long watches do; it is opened again from where it was.
+pub(crate) fn was_cut_off(error: &io::Error) -> bool {
+    // hyper says it in words only.
+    error.to_string().contains("unexpected EOF during chunk")
+        || causes(error).any(|cause| kind_of(cause) == Some(io::ErrorKind::UnexpectedEof))
 }
 
 /// Any error as part of a sentence.

@@ -5,7 +5,9 @@ use super::fake::{
     watched, world,
 };
 use crate::agent::ports::Cluster;
+use crate::cluster::fault;
 use crate::drain::world::{Picture, Sight};
+use std::io;
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_version_in_the_stream_lists_anew() {
@@ -244,4 +246,17 @@ async fn one_dead_watch_has_the_others_opened_again() {
     pass(65).await;
     assert_eq!(fake.asked_for("watch pods").len(), 3);
     assert_eq!(fake.asked_for("watch nodes").len(), 1);
+}
+
+#[test]
+fn a_cut_stream_is_told_from_a_broken_one() {
+    let eof = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    assert!(fault::was_cut_off(&eof()));
+    assert!(fault::was_cut_off(&io::Error::other(io::Error::other(
+        eof()
+    ))));
+    assert!(fault::was_cut_off(&io::Error::other(
+        "unexpected EOF during chunk size line"
+    )));
+    assert!(!fault::was_cut_off(&io::Error::other("connection reset")));
 }

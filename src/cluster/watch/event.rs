@@ -5,7 +5,6 @@ use kube::core::Status;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
-use std::io;
 
 /// What a line tells.
 #[derive(Debug)]
@@ -31,6 +30,27 @@ impl<V> Event<V> {
 
     /// Reads a line; `None` for one that was cut off, which the end of the stream follows.
     pub(super) fn read<T: Thin<View = V>>(line: &str) -> kube::Result<Option<Self>> {
+        match Self::typed::<T>(line) {
+            Some(event) => Ok(Some(event)),
+            None => Self::guarded::<T>(line),
+        }
+    }
+
+    /// Straight into the thin type; `None` for everything that is not as nearly all lines are.
+    fn typed<T: Thin<View = V>>(line: &str) -> Option<Self> {
+        if !T::MANY {
+            return None;
+        }
+        let line: Line<T> = serde_json::from_str(line).ok()?;
+        match line.kind {
+            Kind::Added | Kind::Modified => Guarded::typed(line.object).map(Self::Changed),
+            Kind::Deleted => Guarded::typed(line.object).map(Self::Deleted),
+            Kind::Bookmark | Kind::Error => None,
+        }
+    }
+
+    /// Field by field.
+    fn guarded<T: Thin<View = V>>(line: &str) -> kube::Result<Option<Self>> {
         let kind = match serde_json::from_str::<Line<IgnoredAny>>(line) {
             Ok(envelope) => envelope.kind,
             Err(error) if error.is_eof() => return Ok(None),
@@ -87,32 +107,8 @@ fn within<O: DeserializeOwned>(line: &str) -> serde_json::Result<O> {
     serde_json::from_str::<Line<O>>(line).map(|line| line.object)
 }
 
-/// The object: straight into its thin type, or field by field when something in it is not as it should be.
 fn object<T: Thin>(line: &str) -> serde_json::Result<Guarded<T::View>> {
-    if T::MANY
-        && let Some(object) = within::<T>(line).ok().and_then(Guarded::typed)
-    {
-        return Ok(object);
-    }
     within::<Value>(line).map(|value| Guarded::of::<T>(&value))
-}
-
-/// The stream was cut off in the middle, as proxies and long watches do; it is opened again from where it was.
-pub(super) fn was_cut_off(error: &io::Error) -> bool {
-    // hyper says it in words only.
-    if error.to_string().contains("unexpected EOF during chunk") {
-        return true;
-    }
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        match error.downcast_ref::<io::Error>() {
-            Some(io) if io.kind() == io::ErrorKind::UnexpectedEof => return true,
-            // An I/O error hides what it wraps from `source`.
-            Some(io) => cause = io.get_ref().map(|wrapped| wrapped as _),
-            None => cause = error.source(),
-        }
-    }
-    false
 }
 
 #[cfg(test)]
@@ -157,16 +153,5 @@ mod tests {
         assert!(matches!(read(bare), Err(kube::Error::Api(status)) if status.code == 500));
         assert!(matches!(read(r#"{"type":"ADDED","obj"#), Ok(None)));
         assert!(matches!(read("<html>"), Err(kube::Error::SerdeError(_))));
-    }
-
-    #[test]
-    fn a_cut_stream_is_told_from_a_broken_one() {
-        let eof = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        assert!(was_cut_off(&eof()));
-        assert!(was_cut_off(&io::Error::other(io::Error::other(eof()))));
-        assert!(was_cut_off(&io::Error::other(
-            "unexpected EOF during chunk size line"
-        )));
-        assert!(!was_cut_off(&io::Error::other("connection reset")));
     }
 }

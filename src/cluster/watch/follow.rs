@@ -13,7 +13,7 @@
 use super::Scene;
 use super::backoff::Backoff;
 use super::board::Slots;
-use super::event::{Event, was_cut_off};
+use super::event::Event;
 use super::slot::{Change, Slot};
 use crate::agent::ports::Clock;
 use crate::cluster::collection::{Collection, list};
@@ -205,7 +205,7 @@ impl<V: Clone + PartialEq + Send + Sync + 'static, C: Clock> Follower<V, C> {
             match next {
                 Err(_) => return End::Silent,
                 Ok(None) => return End::Closed,
-                Ok(Some(Err(error))) if was_cut_off(&error) => return End::Closed,
+                Ok(Some(Err(error))) if fault::was_cut_off(&error) => return End::Closed,
                 Ok(Some(Err(error))) => return ended(&what, &kube::Error::ReadEvents(error)),
                 Ok(Some(Ok(line))) => {
                     let event = match Event::read::<T>(&line) {

@@ -35,6 +35,26 @@ impl Story {
         self.input(Input::HostReady).wait(0)
     }
 
+    /// The process dies at its action of this number, which has `arrived` by then or not.
+    pub(super) fn dies_after(&mut self, number: usize, arrived: bool) {
+        for step in 0.. {
+            let Some(action) = self.machine.poll_action() else {
+                break;
+            };
+            if step == number && !arrived {
+                break;
+            }
+            let done = self.act(action);
+            if step == number {
+                break;
+            }
+            if let Some((id, outcome)) = done {
+                self.machine
+                    .handle(Input::Done(id, outcome), Mono(self.now));
+            }
+        }
+    }
+
     /// kubelet and virt-handler come up.
     pub(super) fn comes_up(&mut self) -> &mut Self {
         self.kubelet_reports();
@@ -594,23 +614,9 @@ fn a_crash_between_any_two_steps_has_no_second_effect() {
             });
             story.node.boot_id = "boot".into();
             story.node.heartbeat = Some(500);
-            let mut machine = Machine::start(policy(), 5, story.record.clone(), Mono(story.now));
-            machine.handle_timeout(Mono(story.now));
-            for step in 0.. {
-                let Some(action) = machine.poll_action() else {
-                    break;
-                };
-                if step == die_after && !arrives {
-                    break;
-                }
-                let done = story.act(action);
-                if step == die_after {
-                    break;
-                }
-                if let Some((id, outcome)) = done {
-                    machine.handle(Input::Done(id, outcome), Mono(story.now));
-                }
-            }
+            story.machine = Machine::start(policy(), 5, story.record.clone(), Mono(story.now));
+            story.machine.handle_timeout(Mono(story.now));
+            story.dies_after(die_after, arrives);
             story.starts().show().wait(30);
             story.assert_restored();
         }

@@ -139,23 +139,7 @@ fn a_crash_in_the_middle_of_it_changes_nothing() {
                 abort_migrations: false,
             };
             story.machine.handle(cancel, Mono(story.now));
-            for step in 0.. {
-                let Some(action) = story.machine.poll_action() else {
-                    break;
-                };
-                if step == die_after && !arrives {
-                    break;
-                }
-                let done = story.act(action);
-                if step == die_after {
-                    break;
-                }
-                if let Some((id, outcome)) = done {
-                    story
-                        .machine
-                        .handle(Input::Done(id, outcome), Mono(story.now));
-                }
-            }
+            story.dies_after(die_after, arrives);
             story.starts().show().wait(30);
             if story.phase() != Phase::Restoring {
                 // Killed before the record said that it is a cancel: the drain goes on.

@@ -341,13 +341,5 @@ fn on(
 ) -> anyhow::Result<String> {
     let mut scene = Scene::lay_out(context, plan, host)?;
     let played = scene.begin(plan.held).and_then(|()| story(&mut scene));
-    match played {
-        Ok(measured) => {
-            if context.logs.is_some() {
-                context.keep(&scene.host.journal(&[])?);
-            }
-            Ok(measured)
-        }
-        Err(error) => Err(context.explain(error, &scene.host)),
-    }
+    context.conclude(played, &scene.host)
 }

@@ -207,6 +207,19 @@ impl Context {
         kept.ok().map(|()| file)
     }
 
+    /// The end of a case: its journal is kept where that is wanted, and a failure shows what matters of it.
+    pub(crate) fn conclude(
+        &self,
+        played: anyhow::Result<String>,
+        host: &Host,
+    ) -> anyhow::Result<String> {
+        let measured = played.map_err(|error| self.explain(error, host))?;
+        if self.logs.is_some() {
+            self.keep(&host.journal(&[])?);
+        }
+        Ok(measured)
+    }
+
     /// A failure with the end of what the units that matter have said.
     pub(crate) fn explain(&self, error: anyhow::Error, host: &Host) -> anyhow::Error {
         let all = host

@@ -324,13 +324,5 @@ pub(crate) fn play(
 ) -> anyhow::Result<String> {
     let mut stage = Stage::lay_out(context, plan)?;
     let played = stage.begin(plan).and_then(|()| story(&mut stage));
-    match played {
-        Ok(measured) => {
-            if context.logs.is_some() {
-                context.keep(&stage.host.journal(&[])?);
-            }
-            Ok(measured)
-        }
-        Err(error) => Err(context.explain(error, &stage.host)),
-    }
+    context.conclude(played, &stage.host)
 }

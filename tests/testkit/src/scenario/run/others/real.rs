@@ -1,12 +1,11 @@
 //! What others do in a real cluster: the same events, through the front door.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
-use super::super::cluster::{outcome, pdb_spec, pod_spec, share, vm_spec};
+use super::super::cluster::{pdb_spec, pod_spec, share, vm_spec};
 use super::super::real::{Real, setup};
 use super::super::stage::NotPlayed;
+use super::vms::turn_knobs;
 use super::{Others, Played};
 use crate::kubevirt::names::{kind, knob};
 use crate::plane::Server;
@@ -133,22 +132,8 @@ impl Others<'_> {
                     .await?;
             }
         }
-        let seconds = |span: Duration| json!(span.as_secs_f64().to_string());
-        let never = |span: Option<Duration>| span.map_or(json!("never"), seconds);
         let mut annotations = json!({});
-        if let Some(time) = set.migration_time {
-            annotations[knob::MIGRATION_SECONDS] = seconds(time.0);
-        }
-        if let Some(list) = &set.migration {
-            let list: Vec<String> = list.iter().map(outcome).collect();
-            annotations[knob::MIGRATION] = json!(list.join("|"));
-        }
-        if let Some(time) = set.guest_shutdown {
-            annotations[knob::GUEST_SHUTDOWN] = never(time.after());
-        }
-        if let Some(time) = set.source_pod_lingers {
-            annotations[knob::SOURCE_LINGERS] = never(time.after());
-        }
+        turn_knobs(set, &mut annotations);
         let labels = set.labels.clone().unwrap_or_default();
         let body = json!({"metadata": {"annotations": annotations, "labels": labels}});
         admin.done("PATCH", &path, &body).await?;

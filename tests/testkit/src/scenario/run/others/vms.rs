@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::cluster::{outcome, vm_spec};
 use super::super::stage::NotPlayed;
@@ -60,22 +60,7 @@ impl Others<'_> {
         }
         let stamp = self.cluster.store().stamp();
         self.change("virtualmachineinstances", &space, &set.vm, |vmi| {
-            let seconds = |span: Duration| json!(span.as_secs_f64().to_string());
-            let never = |span: Option<Duration>| span.map_or(json!("never"), seconds);
-            let annotations = &mut vmi["metadata"]["annotations"];
-            if let Some(time) = set.migration_time {
-                annotations[knob::MIGRATION_SECONDS] = seconds(time.0);
-            }
-            if let Some(list) = &set.migration {
-                let list: Vec<String> = list.iter().map(outcome).collect();
-                annotations[knob::MIGRATION] = json!(list.join("|"));
-            }
-            if let Some(time) = set.guest_shutdown {
-                annotations[knob::GUEST_SHUTDOWN] = never(time.after());
-            }
-            if let Some(time) = set.source_pod_lingers {
-                annotations[knob::SOURCE_LINGERS] = never(time.after());
-            }
+            turn_knobs(set, &mut vmi["metadata"]["annotations"]);
             for (key, value) in set.labels.iter().flatten() {
                 vmi["metadata"]["labels"][key] = json!(value);
             }
@@ -107,4 +92,26 @@ impl Others<'_> {
             }
         })
     }
+}
+
+/// What the played virt-handler is to do with a VM from now on, as annotations of its VMI.
+pub(super) fn turn_knobs(set: &VmSet, annotations: &mut Value) {
+    let never = |span: Option<Duration>| span.map_or(json!("never"), seconds);
+    if let Some(time) = set.migration_time {
+        annotations[knob::MIGRATION_SECONDS] = seconds(time.0);
+    }
+    if let Some(list) = &set.migration {
+        let list: Vec<String> = list.iter().map(outcome).collect();
+        annotations[knob::MIGRATION] = json!(list.join("|"));
+    }
+    if let Some(time) = set.guest_shutdown {
+        annotations[knob::GUEST_SHUTDOWN] = never(time.after());
+    }
+    if let Some(time) = set.source_pod_lingers {
+        annotations[knob::SOURCE_LINGERS] = never(time.after());
+    }
+}
+
+fn seconds(span: Duration) -> Value {
+    json!(span.as_secs_f64().to_string())
 }
