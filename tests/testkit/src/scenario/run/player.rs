@@ -47,6 +47,8 @@ pub(super) struct Player<'a, S> {
     asked: Vec<Entry>,
     log_seen: usize,
     problems: Vec<String>,
+    /// When the agent first said that a drain has ended.
+    drained: Option<Duration>,
     /// Since when nothing is left to wait for.
     over_since: Option<Duration>,
 }
@@ -71,6 +73,7 @@ impl<'a, S: Stage> Player<'a, S> {
             log_seen: 0,
             origin: Duration::ZERO,
             problems: Vec::new(),
+            drained: None,
             over_since: None,
             scenario,
             cluster,
@@ -235,6 +238,13 @@ impl<'a, S: Stage> Player<'a, S> {
             self.rules.broken(Rule::Panic, self.now(), panic);
         }
         let glance = self.stage.glance();
+        let drain = glance
+            .status
+            .as_ref()
+            .and_then(|status| status.drain.as_ref());
+        if self.drained.is_none() && drain.is_some_and(|drain| drain.exit.is_some()) {
+            self.drained = Some(elapsed);
+        }
         let scene = scene(
             self.now(),
             self.cluster,
@@ -357,6 +367,9 @@ impl<'a, S: Stage> Player<'a, S> {
             status: glance.status,
             history: self.stage.history(),
             origin: self.origin,
+            drained: self.drained,
+            emptied: self.observer.emptied,
+            cordoned: self.observer.cordoned,
             vms: self.observer.vms,
             asked: self.asked,
         };

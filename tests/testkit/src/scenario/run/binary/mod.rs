@@ -54,6 +54,8 @@ pub(super) struct Setup {
     pub(super) speed: f64,
     /// The agent's configuration in the story's time.
     pub(super) settings: Settings,
+    /// Credentials instead of those for the story's own server.
+    pub(super) kubeconfig: Option<PathBuf>,
 }
 
 /// The stage of the binary front.
@@ -187,6 +189,11 @@ impl BinaryStage {
         &self.caller.global
     }
 
+    /// The agent's status, as it changes.
+    pub(super) fn status(&self) -> watch::Receiver<Option<Arc<Status>>> {
+        self.status.clone()
+    }
+
     fn real(&self, span: Duration) -> Duration {
         span.div_f64(self.setup.speed)
     }
@@ -313,7 +320,10 @@ fn configure(
     folder: &Path,
 ) -> anyhow::Result<PathBuf> {
     let node = &scenario.host.node;
-    let kubeconfig = serving.paths.kubelets.get(node);
+    let kubeconfig = setup
+        .kubeconfig
+        .as_ref()
+        .or_else(|| serving.paths.kubelets.get(node));
     let kubeconfig = kubeconfig.context("the host has no kubeconfig")?;
     let fast = setup.settings.scaled(setup.speed);
     let mut fast = fast.map_err(anyhow::Error::msg)?;

@@ -8,10 +8,13 @@
 //! ```
 //!
 //! - `fit`: which stories cannot be told here, and why. `setup`, `clean`: their objects come and go.
+//! - `beside`: `kubectl drain` in the same story. `identity`: credentials that run out, other nodes' objects.
 //! - `upstream`, `mirror`: how requests get there and changes come back. `many`: one control plane for many stories.
 
+pub mod beside;
 mod clean;
 pub mod fit;
+pub mod identity;
 pub mod many;
 mod mirror;
 pub(super) mod setup;
@@ -106,7 +109,7 @@ async fn play(
 ) -> anyhow::Result<Verdict> {
     let clock = SimClock::from_wall(shipped.speed);
     let cluster = cluster(scenario, options, plane, &clock).await?;
-    let live = Box::pin(Live::around(scenario, shipped, cluster, clock)).await?;
+    let live = Box::pin(Live::around(scenario, shipped, cluster, clock, None)).await?;
     let (verdict, _) = Box::pin(live.play(options.trace, AFTERWARDS)).await?;
     Ok(verdict)
 }
