@@ -9,7 +9,7 @@ use super::ending::Ending;
 use super::observer::Observer;
 use super::others::Others;
 use super::rules::{Rules, Terms};
-use super::scene::{Glance, Scene, from_agent};
+use super::scene::{from_agent, scene};
 use super::stage::Stage;
 use super::trace::Trace;
 use super::tracker::Tracker;
@@ -238,12 +238,8 @@ impl<'a, S: Stage> Player<'a, S> {
             self.rules.broken(Rule::Panic, self.now(), panic);
         }
         let glance = self.stage.glance();
-        let drain = glance
-            .status
-            .as_ref()
-            .and_then(|status| status.drain.as_ref());
-        if self.drained.is_none() && drain.is_some_and(|drain| drain.exit.is_some()) {
-            self.drained = Some(elapsed);
+        if glance.has_drained() {
+            self.drained.get_or_insert(elapsed);
         }
         let scene = scene(
             self.now(),
@@ -387,26 +383,5 @@ impl<'a, S: Stage> Player<'a, S> {
             trace,
         };
         (verdict, ending)
-    }
-}
-
-fn scene<'a, S: Stage>(
-    now: Duration,
-    cluster: &'a Cluster,
-    stage: &'a S,
-    (glance, asked): (&'a Glance, &'a [Entry]),
-    observer: &'a Observer,
-    scenario: &'a Scenario,
-) -> Scene<'a> {
-    Scene {
-        now,
-        store: cluster.store(),
-        log: &cluster.server.log,
-        asked,
-        glance,
-        journal: stage.journal(),
-        results: stage.results(),
-        observer,
-        host: &scenario.host.node,
     }
 }

@@ -20,6 +20,7 @@ mod mirror;
 pub(super) mod setup;
 mod upstream;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ use crate::api::server::Server;
 use crate::api::{Identity, Store};
 use crate::clock::SimClock;
 use crate::kubevirt::VirtApi;
-use crate::plane::{Caller, ControlPlane, Nodes, Server as Process};
+use crate::plane::{self, Caller, ControlPlane, Nodes, Server as Process};
 use crate::scenario::Scenario;
 use crate::scenario::words::Version;
 use crate::world::World;
@@ -160,6 +161,26 @@ async fn cluster(
             controller,
         }),
     })
+}
+
+/// Starts a control plane, does something with it while its servers are kept alive, and ends it. `dir`: where it keeps its files, which
+/// then stay there.
+pub async fn with_plane<T>(
+    version: plane::Version,
+    dir: Option<PathBuf>,
+    work: impl AsyncFnOnce(&Arc<ControlPlane>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let folder = tempfile::Builder::new().prefix("vmdrain-plane").tempdir()?;
+    let dir = dir.unwrap_or_else(|| folder.path().to_owned());
+    let options = plane::Options::new(version, dir);
+    let plane = ControlPlane::start(options, |_| {})
+        .await
+        .context("the control plane does not start")?;
+    let plane = Arc::new(plane);
+    tokio::select! {
+        done = work(&plane) => done,
+        () = plane.keep_alive() => anyhow::bail!("the control plane is kept alive by nobody"),
+    }
 }
 
 /// Starts again whatever a story has stopped.

@@ -70,7 +70,9 @@ impl KubectlStage {
         server: &Arc<Server>,
         speed: f64,
     ) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("vmdrain-kubectl").tempdir()?;
+        let folder = tempfile::Builder::new()
+            .prefix("vmdrain-kubectl")
+            .tempdir()?;
         let options = HttpsOptions::in_dir(folder.path().join("api"));
         Ok(Self {
             program: program.to_owned(),
@@ -122,7 +124,8 @@ impl KubectlStage {
     fn said(&self) -> String {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();
         let mut lines = text.lines().rev();
-        let last = lines.find(|line| line.starts_with("error") || line.contains("There are pending"));
+        let last =
+            lines.find(|line| line.starts_with("error") || line.contains("There are pending"));
         last.unwrap_or_default().chars().take(200).collect()
     }
 
@@ -197,7 +200,9 @@ impl Stage for KubectlStage {
             HostDo::Down(..) => self
                 .start()
                 .map_err(|error| NotPlayed::Cannot(format!("{error:#}"))),
-            _ => Err(NotPlayed::Cannot("kubectl knows nothing of the host".into())),
+            _ => Err(NotPlayed::Cannot(
+                "kubectl knows nothing of the host".into(),
+            )),
         }
     }
 

@@ -92,7 +92,8 @@ fn begins(story: &Scenario) -> anyhow::Result<Duration> {
     };
     let mut events = story.timeline.iter();
     let found = events.find(|event| begins(&event.what));
-    let event = found.context("nobody shuts the host down or asks for a drain: this is no world")?;
+    let event =
+        found.context("nobody shuts the host down or asks for a drain: this is no world")?;
     Ok(event.time.0)
 }
 

@@ -106,7 +106,10 @@ impl Comparison {
     pub fn misses(&self, shorter: Option<f64>) -> Vec<String> {
         let mut misses = Vec::new();
         if !self.verdict.passed {
-            misses.push(format!("the agent's drain: {}", self.verdict.text().trim_end()));
+            misses.push(format!(
+                "the agent's drain: {}",
+                self.verdict.text().trim_end()
+            ));
         }
         let after = self.agent.emptied.map(|emptied| self.agent.took - emptied);
         let real_time = self.speed <= 1.0;
@@ -127,7 +130,10 @@ impl Comparison {
     /// Side by side.
     pub fn text(&self) -> String {
         let pace = if self.speed > 1.0 {
-            format!("world {} times as fast, kubectl's pauses are not", self.speed)
+            format!(
+                "world {} times as fast, kubectl's pauses are not",
+                self.speed
+            )
         } else {
             "real time".into()
         };
@@ -157,7 +163,12 @@ impl Comparison {
                 format!("{}, {}", side.requests, side.evictions)
             }),
             ("node at the end", &|side| {
-                if side.cordoned { "cordoned" } else { "not cordoned" }.to_owned()
+                if side.cordoned {
+                    "cordoned"
+                } else {
+                    "not cordoned"
+                }
+                .to_owned()
             }),
             ("how it ended", &|side| side.ended.clone()),
         ];
@@ -176,7 +187,11 @@ impl Comparison {
             .chain(self.kubectl.places.keys())
             .collect();
         for name in names {
-            row(name, &places(&self.agent, name), &places(&self.kubectl, name));
+            row(
+                name,
+                &places(&self.agent, name),
+                &places(&self.kubectl, name),
+            );
         }
         let _ = writeln!(text, "  agent {:.1} % shorter", self.shorter());
         text
@@ -227,7 +242,13 @@ mod tests {
         let seen = comparison(side(92.0, Some(91.9)), side(100.0, Some(95.0)), 1.0);
         assert!(seen.misses(Some(8.0)).is_empty());
         let text = seen.text();
-        for words in ["92.0 s", "100.0 s", "migrated, on n2", "8.0 % shorter", "7, 2"] {
+        for words in [
+            "92.0 s",
+            "100.0 s",
+            "migrated, on n2",
+            "8.0 % shorter",
+            "7, 2",
+        ] {
             assert!(text.contains(words), "{words}: {text}");
         }
     }
