@@ -193,7 +193,16 @@ impl Comparison {
                 &places(&self.kubectl, name),
             );
         }
-        let _ = writeln!(text, "  agent {:.1} % shorter", self.shorter());
+        // Whoever leaves VMs behind is done sooner, or has waited for them.
+        if self.agent.emptied.is_some() && self.kubectl.emptied.is_some() {
+            let shorter = self.shorter();
+            let word = if shorter < 0.0 { "longer" } else { "shorter" };
+            let _ = writeln!(
+                text,
+                "  the agent's drain was {:.1} % {word}",
+                shorter.abs()
+            );
+        }
         text
     }
 }
