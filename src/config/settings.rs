@@ -206,7 +206,12 @@ pub struct Constants {
 }
 
 /// Waits that may be left out; any other duration or count of zero makes no sense.
-const MAY_BE_ZERO: [&str; 3] = ["budget.margin", "timing.linger", "timing.queue_patience"];
+const MAY_BE_ZERO: [&str; 4] = [
+    "budget.margin",
+    "timing.linger",
+    "timing.queue_patience",
+    "timing.settle",
+];
 
 /// Beyond this a duration is a slip of the pen, and sums and products of them could leave their range.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);

@@ -62,6 +62,8 @@ pub struct Track {
     pub made_by: Option<String>,
     /// It is an inbound migration that never was active here.
     pub inbound: bool,
+    /// When it arrived here, where this drain saw it come.
+    pub arrived: Option<Mono>,
     /// VMIMs that are to take this VM away, begun in this drain.
     pub attempts: BTreeSet<String>,
     /// A VMIM of this VM succeeded: its target node.

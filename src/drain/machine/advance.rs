@@ -273,6 +273,13 @@ impl Machine {
             Verdict::Wait(Wait::VmiUnseen) => {
                 times.push((track.first_seen + timing.retry_first, "VMI unseen"));
             }
+            Verdict::Wait(Wait::Settling) => {
+                times.extend(
+                    track
+                        .arrived
+                        .map(|at| (at + timing.settle, "arrived VM settles")),
+                );
+            }
             Verdict::Wait(Wait::Starting) => {
                 times.push((track.first_seen + timing.mark_missing, "VM starting"));
             }

@@ -97,6 +97,9 @@ impl Machine {
                 ..known.unwrap_or_default()
             });
         track.revive_if(!over);
+        if track.inbound && !inbound && !over {
+            track.arrived.get_or_insert(now);
+        }
         track.inbound &= inbound;
         track.made_by.clone_from(&pod.migration_job);
         track.pod = pod.pod.clone();
@@ -138,6 +141,10 @@ impl Machine {
             };
             if !track.pod.uid.is_empty() {
                 with_pod.insert(vmi.vmi.uid.as_str());
+            }
+            if track.inbound {
+                // Its pod is told a moment later.
+                track.arrived.get_or_insert(now);
             }
             see_vmi(track, vmi);
         }

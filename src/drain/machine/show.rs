@@ -226,7 +226,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::MigratingUnseen
         | Wait::ForeignMigration
         | Wait::LeftOver => VmPhase::Migrating,
-        Wait::Arriving { .. } => VmPhase::Arriving,
+        Wait::Arriving { .. } | Wait::Settling => VmPhase::Arriving,
         Wait::ShuttingDown | Wait::VmiGone | Wait::PodGone => VmPhase::ShuttingDown,
         Wait::Asking => track.shown,
         Wait::Slot { .. } | Wait::ClusterSlots { .. } => VmPhase::Queued,

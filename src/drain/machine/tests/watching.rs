@@ -120,6 +120,11 @@ fn an_inbound_vm_is_evicted_once_it_has_arrived() {
         if !story.full {
             story.answer("y", 429, TRIGGERED);
         }
+        story.wait(9);
+        assert!(story.asked().is_empty(), "its old pod may still end");
+        assert!(story.row("y").says.contains("has just arrived"));
+        assert_eq!(story.row("y").phase, VmPhase::Arriving);
+        story.wait(1);
         assert_eq!(story.asked(), ["y"]);
         story.accepted("y").moves("y");
         assert_eq!(story.phase(), Phase::Drained);

@@ -49,10 +49,13 @@ impl<'a> Live<'a> {
         kubeconfig: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
         let mut settings = settings(scenario)?;
-        if cluster.real.is_some() && !real::fit::hangs(scenario) {
-            // A real server takes real time to answer: the agent is as patient as it really is.
-            let limit = settings.cluster.request_timeout;
-            settings.cluster.request_timeout = limit.mul_f64(shipped.speed);
+        if cluster.real.is_some() {
+            // What the agent waits for real servers is as long as it really is: they run no faster.
+            let real = |span: &mut Duration| *span = span.mul_f64(shipped.speed);
+            real(&mut settings.timing.core.settle);
+            if !real::fit::hangs(scenario) {
+                real(&mut settings.cluster.request_timeout);
+            }
         }
         let setup = Setup {
             binary: shipped.binary.clone(),

@@ -377,6 +377,7 @@ impl<'a, S: Stage> Player<'a, S> {
             passed: misses.is_empty() && breaches.is_empty() && self.problems.is_empty(),
             expectations: self.tracker.len(),
             seconds: now.as_secs_f64(),
+            took: None,
             misses,
             breaches,
             problems: self.problems,

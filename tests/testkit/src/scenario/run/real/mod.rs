@@ -22,7 +22,7 @@ mod upstream;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
@@ -31,6 +31,7 @@ pub use mirror::Mirror;
 
 use super::cluster::{Cluster, inventory, rights, settings as simulated};
 use super::live::Live;
+use super::verdict::Took;
 use super::{Options, Shipped, Verdict, this_machine};
 use crate::actors::Role;
 use crate::api::server::Server;
@@ -92,10 +93,15 @@ pub async fn on_plane(
         minor: version.minor(),
     };
     let played = Box::pin(play(&scenario, options, shipped, plane)).await;
+    let ended = Instant::now();
     let cleaned = clean::clean(plane, &scenario)
         .await
         .context("the story's objects cannot be removed");
-    let verdict = played.unwrap_or_else(|error| super::unplayed(&scenario, format!("{error:#}")));
+    let mut verdict =
+        played.unwrap_or_else(|error| super::unplayed(&scenario, format!("{error:#}")));
+    if let Some(took) = &mut verdict.took {
+        took.cleared = ended.elapsed().as_secs_f64();
+    }
     match cleaned {
         Ok(()) => verdict,
         Err(error) => verdict.and_problem(format!("{error:#}")),
@@ -108,10 +114,17 @@ async fn play(
     shipped: &Shipped,
     plane: &Arc<ControlPlane>,
 ) -> anyhow::Result<Verdict> {
+    let begun = Instant::now();
     let clock = SimClock::from_wall(shipped.speed);
     let cluster = cluster(scenario, options, plane, &clock).await?;
     let live = Box::pin(Live::around(scenario, shipped, cluster, clock, None)).await?;
-    let (verdict, _) = Box::pin(live.play(options.trace, AFTERWARDS)).await?;
+    let ready = Instant::now();
+    let (mut verdict, _) = Box::pin(live.play(options.trace, AFTERWARDS)).await?;
+    verdict.took = Some(Took {
+        set_up: (ready - begun).as_secs_f64(),
+        played: ready.elapsed().as_secs_f64(),
+        cleared: 0.0,
+    });
     Ok(verdict)
 }
 
