@@ -174,9 +174,11 @@ impl KubectlStage {
 /// How long somebody waits for a drain: as long as the story's host would.
 fn patience(story: &Scenario) -> Duration {
     let mut events = story.timeline.iter();
-    let named = events.find_map(|event| match &event.what {
-        Do::Agent(AgentDo::Trigger(trigger)) => Some(trigger.deadline?.0),
-        _ => None,
+    let named = events.find_map(|event| {
+        if let Do::Agent(AgentDo::Trigger(trigger)) = &event.what {
+            return Some(trigger.deadline?.0);
+        }
+        None
     });
     named.unwrap_or(story.host.inhibit_delay_max.0)
 }
@@ -196,23 +198,21 @@ impl Stage for KubectlStage {
     }
 
     async fn host(&mut self, what: &HostDo) -> Result<(), NotPlayed> {
-        match what {
-            HostDo::Down(..) => self
-                .start()
-                .map_err(|error| NotPlayed::Cannot(format!("{error:#}"))),
-            _ => Err(NotPlayed::Cannot(
+        if !matches!(what, HostDo::Down(..)) {
+            return Err(NotPlayed::Cannot(
                 "kubectl knows nothing of the host".into(),
-            )),
+            ));
         }
+        self.start()
+            .map_err(|error| NotPlayed::Cannot(format!("{error:#}")))
     }
 
     async fn agent(&mut self, what: &AgentDo) -> Result<(), NotPlayed> {
-        match what {
-            AgentDo::Trigger(_) => self
-                .start()
-                .map_err(|error| NotPlayed::Cannot(format!("{error:#}"))),
-            _ => Err(NotPlayed::Cannot("kubectl is no agent".into())),
+        if !matches!(what, AgentDo::Trigger(_)) {
+            return Err(NotPlayed::Cannot("kubectl is no agent".into()));
         }
+        self.start()
+            .map_err(|error| NotPlayed::Cannot(format!("{error:#}")))
     }
 
     async fn down(&mut self) {}

@@ -76,6 +76,9 @@ pub struct Side {
     pub places: BTreeMap<String, Place>,
 }
 
+/// How a figure of one side is shown.
+type Shown<'a> = &'a dyn Fn(&Side) -> String;
+
 /// Both.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
@@ -148,8 +151,8 @@ impl Comparison {
             let _ = writeln!(text, "  {name:<22}  {own:<34}  {peer}");
         };
         row("", "vmdrain-agent", "kubectl drain");
-        let both = |show: &dyn Fn(&Side) -> String| (show(&self.agent), show(&self.kubectl));
-        let rows: [(&str, &dyn Fn(&Side) -> String); 6] = [
+        let both = |show: Shown| (show(&self.agent), show(&self.kubectl));
+        let rows: [(&str, Shown); 6] = [
             ("took", &|side| format!("{:.1} s", side.took)),
             ("last VM gone", &|side| match side.emptied {
                 Some(emptied) => format!("{emptied:.1} s"),

@@ -37,8 +37,11 @@ const STEP: Duration = Duration::from_secs(60);
 
 /// What the agent says once it has read its credentials again.
 const READ_AGAIN: &str = "credentials were read again";
-/// What it says of a 401.
-const REFUSED: [&str; 2] = ["does not accept our credentials", "Unauthorized"];
+/// What it says of a 401: a VM's eviction was refused, or the pods cannot be listed.
+const REFUSED: [&str; 2] = [
+    "does not accept our credentials",
+    "pods cannot be seen (cannot list pods on node n1: Unauthorized (401))",
+];
 
 pub(super) async fn play(
     kind: Kind,
@@ -98,14 +101,13 @@ impl Seen {
             .count()
     }
 
-    /// Where it says that it is refused: a VM's reason in the status, or a line of the journal.
+    /// Where its status says that it is refused: a VM's reason, or what cannot be seen.
     fn refused(&self) -> Option<String> {
         let status = self.status.borrow();
         let vms = status.iter().flat_map(|status| status.vms.iter());
         let told = vms.map(|vm| format!("status of {}: {}", vm.name, vm.says));
-        let lines = self.journal.lines();
-        let written = lines.iter().map(|line| format!("journal: {}", line.text));
-        let mut all = told.chain(written);
+        let unseen = status.iter().flat_map(|status| status.blind.iter());
+        let mut all = told.chain(unseen.cloned());
         all.find(|text| REFUSED.iter().any(|words| text.contains(words)))
     }
 }
