@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use vmdrain_agent::bus::Client;
 use vmdrain_agent::drain::status::Status;
 
-use super::LOOK;
-
-/// Asks the agent for its status over and over; the last one stays when nobody answers.
+/// Asks the agent for its status in this `rhythm`; the last one stays when nobody answers.
 pub(super) async fn look(
     address: String,
+    rhythm: Duration,
     publish: watch::Sender<Option<Arc<Status>>>,
     on: Arc<AtomicBool>,
 ) {
     let mut client: Option<Client> = None;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(rhythm).await;
         if !on.load(Ordering::Relaxed) {
             client = None;
             continue;
