@@ -136,8 +136,7 @@ impl BinaryStage {
             "--config".to_owned(),
             config.display().to_string(),
         ];
-        let journal = Journal::default();
-        let results = Results::default();
+        let (journal, results) = (Journal::default(), Results::default());
         let mut arguments = global.clone();
         arguments.push("run".into());
         let service = Service::new(
