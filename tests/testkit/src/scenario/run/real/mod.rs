@@ -141,7 +141,7 @@ async fn cluster(
         simulated(scenario).map_err(anyhow::Error::msg)?,
     );
     let mirror = Mirror::start(plane.admin(), &store, &virt_api);
-    let nodes = Nodes::new(clock.clone(), options.seed);
+    let nodes = Nodes::new(clock.clone().among_real(), options.seed);
     let wanted = inventory(scenario, &this_machine());
     let granted = rights(&scenario.host.rights).map_err(anyhow::Error::msg)?;
     setup::prepare(plane, &nodes, scenario, &wanted, &granted, &store).await?;
