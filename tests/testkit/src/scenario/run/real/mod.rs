@@ -22,7 +22,7 @@ mod upstream;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 
@@ -93,14 +93,14 @@ pub async fn on_plane(
         minor: version.minor(),
     };
     let played = Box::pin(play(&scenario, options, shipped, plane)).await;
-    let ended = Instant::now();
+    let since = SimClock::new(1.0);
     let cleaned = clean::clean(plane, &scenario)
         .await
         .context("the story's objects cannot be removed");
     let mut verdict =
         played.unwrap_or_else(|error| super::unplayed(&scenario, format!("{error:#}")));
     if let Some(took) = &mut verdict.took {
-        took.cleared = ended.elapsed().as_secs_f64();
+        took.cleared = since.elapsed().as_secs_f64();
     }
     match cleaned {
         Ok(()) => verdict,
@@ -114,15 +114,15 @@ async fn play(
     shipped: &Shipped,
     plane: &Arc<ControlPlane>,
 ) -> anyhow::Result<Verdict> {
-    let begun = Instant::now();
+    let since = SimClock::new(1.0);
     let clock = SimClock::from_wall(shipped.speed);
     let cluster = cluster(scenario, options, plane, &clock).await?;
     let live = Box::pin(Live::around(scenario, shipped, cluster, clock, None)).await?;
-    let ready = Instant::now();
+    let ready = since.elapsed();
     let (mut verdict, _) = Box::pin(live.play(options.trace, AFTERWARDS)).await?;
     verdict.took = Some(Took {
-        set_up: (ready - begun).as_secs_f64(),
-        played: ready.elapsed().as_secs_f64(),
+        set_up: ready.as_secs_f64(),
+        played: since.elapsed().saturating_sub(ready).as_secs_f64(),
         cleared: 0.0,
     });
     Ok(verdict)
