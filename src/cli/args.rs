@@ -1,5 +1,6 @@
 //! What can be typed? Commands, options and their help.
 
+use super::rbac::Part;
 use crate::drain::policy::{OnDeadline, seconds};
 use crate::drain::trigger::{Then, Trigger};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -133,6 +134,23 @@ Examples:
         /// What about it.
         #[command(subcommand)]
         what: ConfigCommand,
+    },
+    /// Print the manifests that give the agent more rights in the cluster
+    #[command(after_help = "\
+Examples:
+  vmdrain-agent rbac | kubectl apply -f -    see VMIs, migrations and budgets: reads, own-node-policy
+  vmdrain-agent rbac reads cancel            these parts
+  vmdrain-agent rbac --list                  what there is
+
+Nothing of it is needed to drain, cordon and restore with the kubelet's identity.
+docs/security.md says what each part opens.")]
+    Rbac {
+        /// Parts; none: reads and own-node-policy
+        #[arg(value_enum, value_name = "PART", hide_possible_values = true)]
+        parts: Vec<Part>,
+        /// Say which parts there are
+        #[arg(long, conflicts_with = "parts")]
+        list: bool,
     },
     /// Print the completions of a shell
     #[command(after_help = "\

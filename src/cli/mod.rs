@@ -12,6 +12,7 @@
 //! | `look.rs`, `screen.rs` | what the reader's terminal can do |
 //! | `manual.rs` | what the man pages say |
 //! | `settings.rs` | `config show` and `config check` |
+//! | `rbac.rs` | which manifests give the agent more rights |
 //! | `failure.rs`, `exit.rs` | how a failure is told, and with which number |
 
 pub mod args;
@@ -24,6 +25,7 @@ mod hold_stop;
 pub mod look;
 mod manual;
 mod progress;
+mod rbac;
 pub mod run;
 pub mod screen;
 mod settings;

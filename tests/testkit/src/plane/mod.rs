@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - [`ControlPlane::start`] starts everything and returns when it answers; dropping it ends everything.
-//! - [`ControlPlane::kubeconfig`], [`ControlPlane::token`]: credentials of anybody.
+//! - [`ControlPlane::kubeconfig`], [`ControlPlane::token`]: credentials of anybody; [`ControlPlane::short_token`]: one that expires soon.
 //! - [`ControlPlane::stop`], [`ControlPlane::resume`]: one server goes away and comes back.
 //! - [`command`]: `clustersim control-plane up|down|status`.
 
@@ -24,6 +24,7 @@ mod record;
 mod requests;
 mod revive;
 mod servers;
+mod token;
 mod version;
 
 use std::net::IpAddr;

@@ -9,7 +9,7 @@ use super::ending::Ending;
 use super::observer::Observer;
 use super::others::Others;
 use super::rules::{Rules, Terms};
-use super::scene::{Glance, Scene, from_agent};
+use super::scene::{from_agent, scene};
 use super::stage::Stage;
 use super::trace::Trace;
 use super::tracker::Tracker;
@@ -47,6 +47,8 @@ pub(super) struct Player<'a, S> {
     asked: Vec<Entry>,
     log_seen: usize,
     problems: Vec<String>,
+    /// When the agent first said that a drain has ended.
+    drained: Option<Duration>,
     /// Since when nothing is left to wait for.
     over_since: Option<Duration>,
 }
@@ -71,6 +73,7 @@ impl<'a, S: Stage> Player<'a, S> {
             log_seen: 0,
             origin: Duration::ZERO,
             problems: Vec::new(),
+            drained: None,
             over_since: None,
             scenario,
             cluster,
@@ -235,6 +238,9 @@ impl<'a, S: Stage> Player<'a, S> {
             self.rules.broken(Rule::Panic, self.now(), panic);
         }
         let glance = self.stage.glance();
+        if glance.has_drained() {
+            self.drained.get_or_insert(elapsed);
+        }
         let scene = scene(
             self.now(),
             self.cluster,
@@ -357,6 +363,9 @@ impl<'a, S: Stage> Player<'a, S> {
             status: glance.status,
             history: self.stage.history(),
             origin: self.origin,
+            drained: self.drained,
+            emptied: self.observer.emptied,
+            cordoned: self.observer.cordoned,
             vms: self.observer.vms,
             asked: self.asked,
         };
@@ -375,26 +384,5 @@ impl<'a, S: Stage> Player<'a, S> {
             trace,
         };
         (verdict, ending)
-    }
-}
-
-fn scene<'a, S: Stage>(
-    now: Duration,
-    cluster: &'a Cluster,
-    stage: &'a S,
-    (glance, asked): (&'a Glance, &'a [Entry]),
-    observer: &'a Observer,
-    scenario: &'a Scenario,
-) -> Scene<'a> {
-    Scene {
-        now,
-        store: cluster.store(),
-        log: &cluster.server.log,
-        asked,
-        glance,
-        journal: stage.journal(),
-        results: stage.results(),
-        observer,
-        host: &scenario.host.node,
     }
 }

@@ -8,15 +8,19 @@
 //! ```
 //!
 //! - `fit`: which stories cannot be told here, and why. `setup`, `clean`: their objects come and go.
+//! - `beside`: `kubectl drain` in the same story. `identity`: credentials that run out, other nodes' objects.
 //! - `upstream`, `mirror`: how requests get there and changes come back. `many`: one control plane for many stories.
 
+pub mod beside;
 mod clean;
 pub mod fit;
+pub mod identity;
 pub mod many;
 mod mirror;
 pub(super) mod setup;
 mod upstream;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +38,7 @@ use crate::api::server::Server;
 use crate::api::{Identity, Store};
 use crate::clock::SimClock;
 use crate::kubevirt::VirtApi;
-use crate::plane::{Caller, ControlPlane, Nodes, Server as Process};
+use crate::plane::{self, Caller, ControlPlane, Nodes, Server as Process};
 use crate::scenario::Scenario;
 use crate::scenario::words::Version;
 use crate::world::World;
@@ -113,7 +117,7 @@ async fn play(
     let since = SimClock::new(1.0);
     let clock = SimClock::from_wall(shipped.speed);
     let cluster = cluster(scenario, options, plane, &clock).await?;
-    let live = Box::pin(Live::around(scenario, shipped, cluster, clock)).await?;
+    let live = Box::pin(Live::around(scenario, shipped, cluster, clock, None)).await?;
     let ready = since.elapsed();
     let (mut verdict, _) = Box::pin(live.play(options.trace, AFTERWARDS)).await?;
     verdict.took = Some(Took {
@@ -170,6 +174,26 @@ async fn cluster(
             controller,
         }),
     })
+}
+
+/// Starts a control plane, does something with it while its servers are kept alive, and ends it. `dir`: where it keeps its files, which
+/// then stay there.
+pub async fn with_plane<T>(
+    version: plane::Version,
+    dir: Option<PathBuf>,
+    work: impl AsyncFnOnce(&Arc<ControlPlane>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let folder = tempfile::Builder::new().prefix("vmdrain-plane").tempdir()?;
+    let dir = dir.unwrap_or_else(|| folder.path().to_owned());
+    let options = plane::Options::new(version, dir);
+    let plane = ControlPlane::start(options, |_| {})
+        .await
+        .context("the control plane does not start")?;
+    let plane = Arc::new(plane);
+    tokio::select! {
+        done = work(&plane) => done,
+        () = plane.keep_alive() => anyhow::bail!("the control plane is kept alive by nobody"),
+    }
 }
 
 /// Starts again whatever a story has stopped.
