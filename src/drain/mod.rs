@@ -3,6 +3,8 @@
 pub mod action;
 pub mod answer;
 pub mod boot;
+pub mod budgets;
+pub mod eta;
 pub mod judge;
 pub mod machine;
 pub mod pacing;

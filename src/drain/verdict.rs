@@ -2,6 +2,7 @@
 //!
 //! `status` prints these sentences as they are; to change a text, change it here.
 
+use super::budgets::{self, Class};
 use super::world::VmName;
 use std::fmt;
 
@@ -142,8 +143,8 @@ pub enum Blocked {
         name: String,
         /// Needs and has.
         says: String,
-        /// It can never be satisfied as it is.
-        never: bool,
+        /// What is the matter with it, as far as that can be told.
+        class: Option<Class>,
     },
     /// More than one budget selects the pod.
     SeveralBudgets {
@@ -225,15 +226,8 @@ impl fmt::Display for Blocked {
             Self::ConsentNever => f.write_str(
                 "evicting it would shut the guest down, and drain.allow_guest_shutdown is \"never\"",
             ),
-            Self::Budget { name, says, never: true } => write!(
-                f,
-                "disruption budget {name} can never allow it: maxUnavailable and percentages do not work for VMs; use an integer minAvailable ({says})"
-            ),
-            Self::Budget { name, says, never: false } if name.is_empty() => {
-                write!(f, "a disruption budget does not allow it now: {says}")
-            }
-            Self::Budget { name, says, never: false } => {
-                write!(f, "disruption budget {name} does not allow it now: {says}")
+            Self::Budget { name, says, class } => {
+                f.write_str(&budgets::sentence(name, says, class.as_ref()))
             }
             Self::SeveralBudgets { names } if names.is_empty() => {
                 f.write_str("two PDBs select its pod, Kubernetes refuses such evictions; remove one of them")

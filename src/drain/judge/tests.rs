@@ -3,6 +3,7 @@
 use super::*;
 use crate::drain::action::EffectId;
 use crate::drain::answer::Answer;
+use crate::drain::budgets::Class;
 use crate::drain::world::{Compute, ObjectRef, PodPhase};
 
 /// A VM of this node that runs and can migrate, in its pod.
@@ -118,6 +119,8 @@ impl Setting {
             strategy: self.strategy,
             consent: self.consent,
             pdbs: &self.pdbs,
+            pods: &[],
+            vmis: &[],
             timing: &timing,
             now: Mono(self.now),
         };
@@ -458,13 +461,22 @@ fn budgets_are_diagnosed() {
                 s.pdbs = vec![pdb];
             })
     };
-    for (sync_failed, never) in [(None, false), (Some("no scale subresource"), true)] {
+    let never = Class::NeverSatisfiable {
+        why: "no scale subresource".into(),
+    };
+    for (sync_failed, class) in [(None, Class::Young), (Some("no scale subresource"), never)] {
         refused(sync_failed).blocked(Blocked::Budget {
             name: "b1".into(),
             says: "still being processed".into(),
-            never,
+            class: Some(class),
         });
     }
+    let elsewhere = |s: &mut Setting| s.pdbs[0].selects = vec!["another pod".into()];
+    refused(Some("x")).with(elsewhere).blocked(Blocked::Budget {
+        name: "b1".into(),
+        says: "still being processed".into(),
+        class: None,
+    });
     let two = refused(None).answered(Answer::SeveralBudgets);
     two.blocked(Blocked::SeveralBudgets {
         names: vec!["b1".into()],
@@ -537,10 +549,10 @@ fn every_sentence_reads_well() {
         Wait::Cordon { why: String::new() },
         Wait::Cordon { why: text() },
     ];
-    let budget = |name: &str, never| Blocked::Budget {
+    let budget = |name: &str, class| Blocked::Budget {
         name: name.into(),
         says: text(),
-        never,
+        class,
     };
     let blocked = [
         Blocked::NotMigratable {
@@ -549,9 +561,9 @@ fn every_sentence_reads_well() {
         Blocked::NotMigratable { reason: text() },
         Blocked::NeedsConsent,
         Blocked::ConsentNever,
-        budget("b1", true),
-        budget("b1", false),
-        budget("", false),
+        budget("b1", Some(Class::NoRoom)),
+        budget("b1", None),
+        budget("", None),
         Blocked::SeveralBudgets { names: vec![] },
         Blocked::SeveralBudgets {
             names: vec![text(), text()],

@@ -122,15 +122,15 @@ impl Machine {
             now,
         );
         let slots = self.join_the_queue(slots, now);
-        let strategy = self.picture.kubevirt.seen().map(|k| k.strategy);
-        let pdbs = self.picture.pdbs.seen().cloned().unwrap_or_default();
+        let picture = &self.picture;
         let timing = self.policy.timing;
-        let node = self.policy.node_name.clone();
         let frame = Frame {
-            node: &node,
-            strategy,
+            node: &self.policy.node_name,
+            strategy: picture.kubevirt.seen().map(|k| k.strategy),
             consent: self.consent(),
-            pdbs: &pdbs,
+            pdbs: picture.pdbs.seen().map_or(&[], Vec::as_slice),
+            pods: picture.pods.seen().map_or(&[], Vec::as_slice),
+            vmis: picture.vmis.seen().map_or(&[], Vec::as_slice),
             timing: &timing,
             now,
         };
@@ -139,7 +139,7 @@ impl Machine {
             ..Due::default()
         };
         let mut shows = Vec::new();
-        let index = Index::of(&self.picture);
+        let index = Index::of(picture);
         for (key, track) in self.tracks.iter().filter(|(_, t)| t.ended.is_none()) {
             let verdict = verdict(&index.case(track), &frame);
             match &verdict {

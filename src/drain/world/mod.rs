@@ -8,7 +8,7 @@ mod node;
 mod pod;
 mod vmi;
 
-pub use cluster::{KubeVirtView, PdbView};
+pub use cluster::{Amount, KubeVirtView, PdbView, Requirement, Rule, SelectorView};
 pub use node::{BootNote, CordonMark, CordonNote, NodeView};
 pub use pod::{Compute, PodKind, PodPhase, PodView};
 pub use vmi::{MigrationPhase, MigrationState, MigrationView, Strategy, VmiPhase, VmiView};
