@@ -3,6 +3,7 @@
 pub mod action;
 pub mod answer;
 pub mod boot;
+pub mod fate;
 pub mod judge;
 pub mod machine;
 pub mod pacing;
@@ -15,4 +16,5 @@ pub mod time;
 pub mod track;
 pub mod trigger;
 pub mod verdict;
+pub mod ways;
 pub mod world;
