@@ -98,7 +98,7 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
     // When each slot is free again.
     let mut slots: BinaryHeap<Reverse<Duration>> = BinaryHeap::new();
     let mut queued: Vec<&Job> = Vec::new();
-    let mut done = |out: &mut Forecast, job: &Job, likely: Duration| {
+    let done = |out: &mut Forecast, job: &Job, likely: Duration| {
         out.vms.insert(job.key.clone(), fit.span(likely));
     };
     for job in jobs {

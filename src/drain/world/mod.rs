@@ -6,11 +6,13 @@
 mod cluster;
 mod node;
 mod pod;
+mod vm;
 mod vmi;
 
 pub use cluster::{Amount, KubeVirtView, PdbView, Requirement, Rule, SelectorView};
 pub use node::{BootNote, CordonMark, CordonNote, NodeView};
 pub use pod::{Compute, PodKind, PodPhase, PodView};
+pub use vm::{Owner, RunStrategy, VmView};
 pub use vmi::{MigrationPhase, MigrationState, MigrationView, Strategy, VmiPhase, VmiView};
 
 use super::time::Mono;
