@@ -3,10 +3,12 @@
 use super::announcer::Announcer;
 use super::command::{Answer, Command, Handle};
 use super::effects::carry_out;
+use super::planner;
 use super::ports::{Clock, Cluster, Host, HostEvent, RecordStore};
 use super::recorder::Recorder;
 use crate::drain::action::{Action, EffectId, HoldView, Input, Level, Notice, Outcome, Token};
 use crate::drain::machine::Machine;
+use crate::drain::plan::Plan;
 use crate::drain::policy::Policy;
 use crate::drain::status::Status;
 use crate::drain::world::Picture;
@@ -101,6 +103,7 @@ struct Driver<C, H, S, K> {
 enum Done {
     Effect(EffectId, Box<Outcome>),
     HostStarted(Result<HoldView, String>),
+    Planned,
 }
 
 impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
@@ -195,9 +198,22 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 let _ = answer.send(self.machine.status(self.parts.clock.now()));
                 return;
             }
+            Command::Plan(answer) => return self.plan(answer),
         };
         self.answers.insert(token, answer);
         self.input(input);
+    }
+
+    /// Beside the machine: a plan changes nothing, and nobody waits for it.
+    fn plan(&mut self, answer: oneshot::Sender<Plan>) {
+        let scene = self.machine.plan_scene(self.parts.clock.now());
+        let (cluster, request) = (Arc::clone(&self.parts.cluster), self.request);
+        self.effects.spawn(async move {
+            let plan = planner::make(&*cluster, &scene, request).await;
+            // The asker may have gone away meanwhile.
+            let _ = answer.send(plan);
+            Done::Planned
+        });
     }
 
     fn effect_done(&mut self, done: Result<(tokio::task::Id, Done), tokio::task::JoinError>) {
@@ -207,6 +223,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 self.input(Input::Done(id, *outcome));
             }
             Ok((_, Done::HostStarted(result))) => self.host_started(result),
+            Ok((_, Done::Planned)) => {}
             Err(error) => {
                 // A panic in an effect must not end the hold: it counts as a failed request.
                 tracing::error!(

@@ -2,6 +2,7 @@
 
 use crate::drain::action::{Fault, HoldView, LogindAnswer, Notice};
 use crate::drain::answer::Reply;
+use crate::drain::plan::Survey;
 use crate::drain::record::Record;
 use crate::drain::time::Mono;
 use crate::drain::trigger::{Schedule, Shutdown, Then};
@@ -59,6 +60,10 @@ pub trait Cluster: Send + Sync + 'static {
         &self,
         migration: &ObjectRef,
     ) -> impl Future<Output = Result<Reply, Fault>> + Send;
+    /// One look at everything that a plan needs, without watches. What cannot be seen says so in it.
+    fn survey(&self) -> impl Future<Output = Survey> + Send {
+        std::future::ready(Survey::default())
+    }
     /// A Kubernetes Event; best effort.
     fn event(&self, notice: &Notice) -> impl Future<Output = Result<(), Fault>> + Send;
 }

@@ -43,6 +43,10 @@ pub(super) async fn carry_out(args: Args, screen: &mut Screen) -> Result<Exit, F
                 status(&daemon, output, screen).await
             }
         }
+        Command::Plan { output } => {
+            super::plan::show(&connect(&global).await?, output, screen).await
+        }
+        Command::Doctor { output } => super::doctor::show(&global, output, screen).await,
         Command::HoldStop => Ok(hold_stop::run(&global, screen).await),
         Command::Config { what } => {
             let sources = sources(&global);
@@ -76,7 +80,7 @@ pub(super) fn sources(global: &Global) -> Sources {
     Sources::host(global.config.as_deref(), global.set.clone())
 }
 
-async fn connect(global: &Global) -> Result<Client, Failure> {
+pub(super) async fn connect(global: &Global) -> Result<Client, Failure> {
     Client::connect(global.bus.as_deref())
         .await
         .map_err(|error| super::daemon::CallError::from(error).into())

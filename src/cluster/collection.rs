@@ -42,6 +42,11 @@ impl Collection {
         }
     }
 
+    /// All Nodes, to tell whether one of them has room.
+    pub(crate) fn nodes() -> Self {
+        Self::new("/api/v1/nodes", "nodes")
+    }
+
     /// Launcher and hotplug pods. By `spec.nodeName`, because the label `kubevirt.io/nodeName` lies on migration targets.
     pub(crate) fn pods(node: &str) -> Self {
         Self {
@@ -156,8 +161,13 @@ impl Collection {
                 fault.text
             )
         } else {
+            let manifest = if self.what == "nodes" {
+                "rbac/nodes.yaml"
+            } else {
+                "rbac/reads.yaml"
+            };
             format!(
-                "no right to list and watch {}; rbac/reads.yaml gives it to this node",
+                "no right to list and watch {}; {manifest} gives it to this node",
                 self.what
             )
         }

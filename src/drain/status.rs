@@ -2,6 +2,7 @@
 //!
 //! The JSON form is a contract: it only grows.
 
+use super::eta::Span;
 use super::trigger::Then;
 use super::world::{Malformed, VmName};
 use serde::{Deserialize, Serialize};
@@ -93,6 +94,8 @@ pub struct DrainStatus {
     pub then: Option<Then>,
     /// Exit code of the finished drain (design section 7), absent while it runs.
     pub exit: Option<u8>,
+    /// Seconds until the last VM that moves or is shut down is gone, as a range; absent when nobody can say.
+    pub eta: Option<Span>,
 }
 
 impl DrainStatus {
@@ -242,6 +245,8 @@ pub struct VmStatus {
     pub took: Option<f64>,
     /// The mark on the VMI is ours.
     pub marked_by_us: bool,
+    /// Seconds until it is gone, as a range; absent when nobody can say.
+    pub eta: Option<Span>,
 }
 
 impl VmStatus {

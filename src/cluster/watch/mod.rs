@@ -15,6 +15,7 @@ mod board;
 mod doors;
 mod event;
 mod follow;
+mod once;
 mod slot;
 
 use super::client::Connection;

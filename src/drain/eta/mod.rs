@@ -11,7 +11,7 @@ pub use fit::{Fit, Seen};
 pub use span::{Span, words};
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 /// A guest that obeys its shutdown signal is usually down by then.
@@ -40,10 +40,8 @@ pub enum Stage {
 }
 
 /// One VM.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its name here, handed back in the forecast.
-    pub key: String,
     /// Memory in bytes.
     pub memory: Option<u64>,
     /// Where it stands.
@@ -79,8 +77,8 @@ impl Knobs {
 /// The answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Forecast {
-    /// From now to the end of each VM; VMs about which nobody can say are not in it.
-    pub vms: BTreeMap<String, Span>,
+    /// From now to the end of each VM, in the order of the jobs; `None`: nobody can say.
+    pub vms: Vec<Option<Span>>,
     /// From now to the end of the last one of these.
     pub whole: Span,
     /// VMs about which nobody can say.
@@ -94,46 +92,49 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
         Stage::Queued | Stage::Leaving(_) | Stage::Ending { .. } | Stage::Unknown => None,
     });
     let fit = Fit::of(knobs, seen, running);
-    let mut out = Forecast::default();
     // When each slot is free again.
     let mut slots: BinaryHeap<Reverse<Duration>> = BinaryHeap::new();
-    let mut queued: Vec<&Job> = Vec::new();
-    let done = |out: &mut Forecast, job: &Job, likely: Duration| {
-        out.vms.insert(job.key.clone(), fit.span(likely));
-    };
-    for job in jobs {
-        match job.stage {
-            Stage::Queued => queued.push(job),
+    let mut queued: Vec<usize> = Vec::new();
+    let mut vms: Vec<Option<Span>> = Vec::with_capacity(jobs.len());
+    for (at, job) in jobs.iter().enumerate() {
+        vms.push(match job.stage {
+            Stage::Queued => {
+                queued.push(at);
+                None
+            }
             Stage::Moving(so_far) => {
                 let left = left_of(fit.takes(memory(job)), so_far);
                 slots.push(Reverse(left));
-                done(&mut out, job, left + fit.tail());
+                Some(fit.span(left + fit.tail()))
             }
-            Stage::Leaving(so_far) => done(&mut out, job, left_of(fit.tail(), so_far)),
-            Stage::Ending { for_long, grace } => {
-                let span = ending(for_long, grace);
-                out.vms.insert(job.key.clone(), span);
-            }
-            Stage::Unknown => out.unknown += 1,
-        }
+            Stage::Leaving(so_far) => Some(fit.span(left_of(fit.tail(), so_far))),
+            Stage::Ending { for_long, grace } => Some(ending(for_long, grace)),
+            Stage::Unknown => None,
+        });
     }
-    let count = usize::try_from(knobs.slots).unwrap_or(usize::MAX);
-    for _ in slots.len()..count.min(slots.len() + queued.len()).max(1) {
-        slots.push(Reverse(Duration::ZERO));
-    }
+    let count = usize::try_from(knobs.slots).unwrap_or(usize::MAX).max(1);
+    let wanted = count.min(slots.len() + queued.len());
+    slots.extend((slots.len()..wanted).map(|_| Reverse(Duration::ZERO)));
     // More run than there are slots now (the limit was lowered): the first to end free none.
     while slots.len() > count {
         slots.pop();
     }
-    queued.sort_by_key(|job| (Reverse(memory(job)), job.key.clone()));
-    for job in queued {
+    // Longest first, as they are sent; of equal ones the first.
+    queued.sort_by_key(|at| (Reverse(jobs.get(*at).map(memory)), *at));
+    for at in queued {
+        let (Some(job), Some(vm)) = (jobs.get(at), vms.get_mut(at)) else {
+            continue;
+        };
         let Reverse(free) = slots.pop().unwrap_or_default();
         let end = free + fit.takes(memory(job));
         slots.push(Reverse(end));
-        done(&mut out, job, end + fit.tail());
+        *vm = Some(fit.span(end + fit.tail()));
     }
-    out.whole = Span::longest(out.vms.values().copied());
-    out
+    Forecast {
+        whole: Span::longest(vms.iter().flatten().copied()),
+        unknown: vms.iter().filter(|vm| vm.is_none()).count(),
+        vms,
+    }
 }
 
 fn memory(job: &Job) -> u64 {

@@ -3,19 +3,33 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// From now.
+/// From now. In JSON whole seconds: more would be a lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Span {
     /// When all goes well.
-    #[serde(with = "crate::drain::policy::seconds")]
+    #[serde(with = "whole")]
     pub low: Duration,
     /// The best guess.
-    #[serde(with = "crate::drain::policy::seconds")]
+    #[serde(with = "whole")]
     pub likely: Duration,
     /// When it does not.
-    #[serde(with = "crate::drain::policy::seconds")]
+    #[serde(with = "whole")]
     pub high: Duration,
+}
+
+/// Durations in whole seconds.
+mod whole {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::time::Duration;
+
+    pub(super) fn serialize<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64((*span + Duration::from_millis(500)).as_secs())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_secs)
+    }
 }
 
 impl Span {

@@ -8,9 +8,8 @@ fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn job(key: &str, gib: u64, stage: Stage) -> Job {
+fn job(gib: u64, stage: Stage) -> Job {
     Job {
-        key: key.into(),
         memory: Some(gib * GIB),
         stage,
     }
@@ -32,16 +31,13 @@ fn close(is: Duration, expected: u64) {
 
 #[test]
 fn the_longest_go_first_over_the_slots() {
-    let jobs: Vec<Job> = [("a", 5), ("b", 45), ("c", 15), ("d", 15)]
-        .into_iter()
-        .map(|(key, gib)| job(key, gib, Stage::Queued))
-        .collect();
+    let jobs = [5, 45, 15, 15].map(|gib| job(gib, Stage::Queued));
     let seen = forecast(&jobs, &knobs(), &[]);
     // b alone: 50 s; c, d and a one after the other: 20 + 20 + 10 s. Then the tail.
-    close(seen.vms["b"].likely, 52);
-    close(seen.vms["c"].likely, 22);
-    close(seen.vms["d"].likely, 42);
-    close(seen.vms["a"].likely, 52);
+    close(seen.vms[1].unwrap().likely, 52);
+    close(seen.vms[2].unwrap().likely, 22);
+    close(seen.vms[3].unwrap().likely, 42);
+    close(seen.vms[0].unwrap().likely, 52);
     close(seen.whole.likely, 52);
     assert!(
         seen.whole.low < s(30) && seen.whole.high > s(100),
@@ -52,10 +48,10 @@ fn the_longest_go_first_over_the_slots() {
 #[test]
 fn what_runs_has_its_slot_and_what_ends_needs_none() {
     let jobs = [
-        job("a", 15, Stage::Moving(s(10))),
-        job("b", 15, Stage::Moving(s(2))),
-        job("c", 15, Stage::Queued),
-        job("d", 1, Stage::Leaving(s(1))),
+        job(15, Stage::Moving(s(10))),
+        job(15, Stage::Moving(s(2))),
+        job(15, Stage::Queued),
+        job(1, Stage::Leaving(s(1))),
         job(
             "e",
             1,
@@ -64,37 +60,35 @@ fn what_runs_has_its_slot_and_what_ends_needs_none() {
                 grace: s(60),
             },
         ),
-        job("f", 1, Stage::Unknown),
+        job(1, Stage::Unknown),
     ];
     let seen = forecast(&jobs, &knobs(), &[]);
-    close(seen.vms["a"].likely, 12);
-    close(seen.vms["c"].likely, 32);
-    close(seen.vms["d"].likely, 1);
-    close(seen.vms["e"].likely, 6);
-    close(seen.vms["e"].high, 56);
-    assert_eq!((seen.unknown, seen.vms.len()), (1, 5));
+    close(seen.vms[0].unwrap().likely, 12);
+    close(seen.vms[2].unwrap().likely, 32);
+    close(seen.vms[3].unwrap().likely, 1);
+    close(seen.vms[4].unwrap().likely, 6);
+    close(seen.vms[4].unwrap().high, 56);
+    assert_eq!((seen.unknown, seen.vms[5]), (1, None));
 }
 
 #[test]
 fn one_slot_more_or_fewer_changes_the_end() {
-    let jobs: Vec<Job> = (0..6)
-        .map(|n| job(&n.to_string(), 15, Stage::Queued))
-        .collect();
+    let jobs = [job(15, Stage::Queued); 6];
     for (slots, end) in [(1, 122), (2, 62), (3, 42), (6, 22), (60, 22)] {
         let knobs = Knobs { slots, ..knobs() };
         close(forecast(&jobs, &knobs, &[]).whole.likely, end);
     }
     // Three run although the limit is now one.
-    let jobs: Vec<Job> = [("a", 5), ("b", 10), ("c", 15)]
+    let jobs: Vec<Job> = [5, 10, 15]
         .into_iter()
-        .map(|(key, gib)| job(key, gib, Stage::Moving(s(0))))
-        .chain([job("q", 15, Stage::Queued)])
+        .map(|gib| job(gib, Stage::Moving(s(0))))
+        .chain([job(15, Stage::Queued)])
         .collect();
     let one = Knobs {
         slots: 1,
         ..knobs()
     };
-    close(forecast(&jobs, &one, &[]).vms["q"].likely, 42);
+    close(forecast(&jobs, &one, &[]).vms[3].unwrap().likely, 42);
 }
 
 #[test]
@@ -105,7 +99,7 @@ fn a_slow_network_is_learned() {
         took: s(8 + 2 * gib),
         tail: s(4),
     };
-    let jobs = [job("a", 64, Stage::Queued)];
+    let jobs = [job(64, Stage::Queued)];
     let off = |seen: &[Seen]| {
         let end = forecast(&jobs, &knobs(), seen).whole;
         let truth = s(8 + 128 + 4);
@@ -125,22 +119,19 @@ fn a_slow_network_is_learned() {
 #[test]
 fn a_migration_that_is_late_is_not_over_in_a_moment() {
     let late = |so_far| {
-        let jobs = [job("a", 15, Stage::Moving(s(so_far)))];
+        let jobs = [job(15, Stage::Moving(s(so_far)))];
         forecast(&jobs, &knobs(), &[]).whole.likely
     };
     close(late(0), 22);
     assert!(late(40) > s(8), "{:?}", late(40));
     assert!(late(200) > s(40), "{:?}", late(200));
     // And the next ones are expected to be as slow.
-    let jobs = [
-        job("a", 15, Stage::Moving(s(100))),
-        job("b", 15, Stage::Queued),
-    ];
+    let jobs = [job(15, Stage::Moving(s(100))), job(15, Stage::Queued)];
     let one = Knobs {
         slots: 1,
         ..knobs()
     };
-    assert!(forecast(&jobs, &one, &[]).vms["b"].likely > s(90));
+    assert!(forecast(&jobs, &one, &[]).vms[1].unwrap().likely > s(90));
 }
 
 #[test]

@@ -121,6 +121,7 @@ impl Machine {
             &self.policy.timing,
             now,
         );
+        self.slots = slots;
         let slots = self.join_the_queue(slots, now);
         let picture = &self.picture;
         let timing = self.policy.timing;

@@ -7,6 +7,7 @@
 
 mod advance;
 mod cordon;
+mod estimate;
 mod finish;
 mod holding;
 mod index;
@@ -21,6 +22,7 @@ mod undo;
 
 use super::action::{Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Token};
 use super::judge::Consentless;
+use super::pacing::Slots;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
 use super::record::{FORMAT, Record};
@@ -29,6 +31,7 @@ use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture};
 use holding::HoldTold;
+pub use holding::note as holder_note;
 use pending::Sent;
 use restoring::Restore;
 use schedule::Due;
@@ -91,6 +94,8 @@ pub struct Machine {
     node: Option<NodeView>,
     picture: Picture,
     tracks: BTreeMap<String, Track>,
+    /// The slots as counted last, for the estimate.
+    slots: Slots,
     hold: HoldView,
     hold_told: HoldTold,
     /// The shutdown that is scheduled, if any.
@@ -122,6 +127,7 @@ impl Machine {
             node: None,
             picture: Picture::default(),
             tracks: BTreeMap::new(),
+            slots: Slots::default(),
             hold: HoldView::default(),
             hold_told: HoldTold::default(),
             schedule: None,

@@ -105,6 +105,7 @@ impl Machine {
             track.vmi_uid.clone_from(&pod.vmi_uid);
         }
         track.memory = track.memory.max(pod.memory.unwrap_or(0));
+        track.grace = pod.grace;
         track.maybe_ours |= inherited || misdirected;
         track.seen_deleting |= pod.deleting;
         if let Some(who) = &pod.stopped_by {

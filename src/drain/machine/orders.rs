@@ -212,6 +212,7 @@ impl Machine {
         // A drain that begins takes the cordon over; what the boot before has left is its own from here on.
         self.restore = None;
         self.tracks.clear();
+        self.slots = crate::drain::pacing::Slots::default();
         self.told.clear();
         self.keep_pending(|p| matches!(p, Pending::Release | Pending::TakeHold));
         self.picture = crate::drain::world::Picture::default();

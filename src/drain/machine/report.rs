@@ -3,6 +3,7 @@
 use super::Machine;
 use super::holding::note;
 use super::observe::is_still_here;
+use crate::drain::eta::Forecast;
 use crate::drain::phase::Phase;
 use crate::drain::status::{
     CordonStatus, DrainStatus, HoldStatus, HolderStatus, ScheduledStatus, Status, VmPhase, VmStatus,
@@ -13,17 +14,26 @@ use crate::drain::verdict::Wait;
 use crate::drain::world::{CordonMark, NodeView};
 use std::collections::BTreeMap;
 
+/// A forecast, and which place in it belongs to which track.
+type Placed<'a> = (Forecast, BTreeMap<&'a str, usize>);
+
 impl Machine {
     /// The snapshot of now.
     pub fn status(&self, now: Mono) -> Status {
-        let vms = self.vm_rows(now);
+        let forecast = self.phase.is_draining().then(|| self.forecast(now));
+        let vms = self.vm_rows(forecast.as_ref(), now);
         let remaining = vms.iter().filter(|v| is_still_here(v.phase)).count();
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             node: self.policy.node_name.clone(),
             state: self.phase.name().into(),
             says: self.says(remaining, vms.len(), now),
-            drain: self.drain.as_ref().map(|_| self.drain_row(now)),
+            drain: self.drain.as_ref().map(|_| DrainStatus {
+                eta: forecast
+                    .filter(|(f, _)| f.vms.len() > f.unknown)
+                    .map(|(f, _)| f.whole),
+                ..self.drain_row(now)
+            }),
             hold: self.hold_row(),
             cordon: self.cordon_row(),
             restore: self.restore_row(now),
@@ -58,6 +68,7 @@ impl Machine {
             shutting_down: d.shutting_down,
             then: d.then,
             exit: d.exit,
+            eta: None,
         }
     }
 
@@ -186,11 +197,15 @@ impl Machine {
     }
 
     /// One row per VM: where a VM had several pods here, the one that still counts, else the newest.
-    fn vm_rows(&self, now: Mono) -> Vec<VmStatus> {
+    fn vm_rows(&self, forecast: Option<&Placed<'_>>, now: Mono) -> Vec<VmStatus> {
         let mut rows: BTreeMap<String, (&Track, VmStatus)> = BTreeMap::new();
         let not_begun = self.not_begun();
-        for track in self.tracks.values() {
+        for (key, track) in &self.tracks {
             let mut row = vm_row(track, now);
+            row.eta = forecast.and_then(|(forecast, places)| {
+                let place = places.get(key.as_str())?;
+                forecast.vms.get(*place).copied().flatten()
+            });
             if row.says.is_empty() {
                 row.says.clone_from(&not_begun);
             }
@@ -236,5 +251,6 @@ fn vm_row(track: &Track, now: Mono) -> VmStatus {
         since: now.since(track.shown_since).as_secs_f64(),
         took,
         marked_by_us: track.ours && track.ended.is_none(),
+        eta: None,
     }
 }

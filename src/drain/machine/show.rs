@@ -28,6 +28,9 @@ impl Machine {
         {
             track.target = Some(to.clone());
         }
+        if let Some(going) = super::estimate::going(verdict) {
+            track.goes(going, now);
+        }
         let changed = track.shown != phase;
         if changed {
             track.shown = phase;

@@ -16,11 +16,8 @@ pub(super) fn row(vms: &mut [Row<'_>], survey: &Survey, scene: &Scene) -> PlanTi
     let jobs: Vec<Job> = vms.iter().map(job).collect();
     let knobs = Knobs::new(scene.policy.migration_rate, slots);
     let forecast = forecast(&jobs, &knobs, &scene.seen);
-    for row in vms.iter_mut() {
-        row.shown.eta = forecast
-            .vms
-            .get(&row.pod.pod.uid)
-            .map(|span| span.rounded());
+    for (row, eta) in vms.iter_mut().zip(&forecast.vms) {
+        row.shown.eta = eta.map(Span::rounded);
     }
     // What cannot move is shut down at the end, and needs its grace period then.
     let at_the_end = vms
@@ -63,7 +60,6 @@ fn job(row: &Row<'_>) -> Job {
         Fate::Blocked(_) | Fate::External | Fate::Left { .. } | Fate::Unknown => Stage::Unknown,
     };
     Job {
-        key: row.pod.pod.uid.clone(),
         memory: row.shown.memory,
         stage,
     }
