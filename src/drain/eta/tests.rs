@@ -53,7 +53,6 @@ fn what_runs_has_its_slot_and_what_ends_needs_none() {
         job(15, Stage::Queued),
         job(1, Stage::Leaving(s(1))),
         job(
-            "e",
             1,
             Stage::Ending {
                 for_long: s(4),

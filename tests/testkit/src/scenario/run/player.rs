@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::changes::Changes;
 use super::cluster::Cluster;
 use super::ending::Ending;
+use super::estimates::Said;
 use super::observer::Observer;
 use super::others::Others;
 use super::rules::{Rules, Terms};
@@ -47,6 +48,8 @@ pub(super) struct Player<'a, S> {
     asked: Vec<Entry>,
     log_seen: usize,
     problems: Vec<String>,
+    /// What the agent says about the end of its drains.
+    said: Said,
     /// Since when nothing is left to wait for.
     over_since: Option<Duration>,
 }
@@ -71,6 +74,7 @@ impl<'a, S: Stage> Player<'a, S> {
             log_seen: 0,
             origin: Duration::ZERO,
             problems: Vec::new(),
+            said: Said::default(),
             over_since: None,
             scenario,
             cluster,
@@ -157,6 +161,9 @@ impl<'a, S: Stage> Player<'a, S> {
     /// The expectations see the scene before anything has happened.
     fn begin(&mut self) {
         let glance = self.stage.glance();
+        if let Some(status) = &glance.status {
+            self.said.hear(status);
+        }
         let scene = scene(
             self.now(),
             self.cluster,
@@ -371,6 +378,7 @@ impl<'a, S: Stage> Player<'a, S> {
             misses,
             breaches,
             problems: self.problems,
+            estimates: self.said.estimates(),
             trace,
         };
         (verdict, ending)
