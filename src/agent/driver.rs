@@ -299,6 +299,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             | Action::Evict { .. }
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
+            | Action::StartVm { .. }
             | Action::AskLogind { .. }) => {
                 let hurry = self.parts.cluster.hurry();
                 self.carry_out(effect, self.records.written(), hurry);

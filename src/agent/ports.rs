@@ -5,7 +5,7 @@ use crate::drain::answer::Reply;
 use crate::drain::record::Record;
 use crate::drain::time::Mono;
 use crate::drain::trigger::{Schedule, Shutdown, Then};
-use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
+use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
 use std::future::Future;
 use tokio::sync::{mpsc, watch};
 
@@ -59,6 +59,8 @@ pub trait Cluster: Send + Sync + 'static {
         &self,
         migration: &ObjectRef,
     ) -> impl Future<Output = Result<Reply, Fault>> + Send;
+    /// PUT start of a VM that is stopped.
+    fn start_vm(&self, vm: &VmName) -> impl Future<Output = Result<Reply, Fault>> + Send;
     /// A Kubernetes Event; best effort.
     fn event(&self, notice: &Notice) -> impl Future<Output = Result<(), Fault>> + Send;
 }

@@ -32,7 +32,7 @@ pub use timing::Timing;
 use crate::agent::ports::{Clock, Cluster};
 use crate::drain::action::{Fault, Notice};
 use crate::drain::answer::Reply;
-use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
+use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
 use client::Connection;
 use events::Sent;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -211,6 +211,10 @@ impl<C: Clock> Cluster for KubeCluster<C> {
 
     async fn delete_migration(&self, migration: &ObjectRef) -> Result<Reply, Fault> {
         self.delete_vmim(migration).await
+    }
+
+    async fn start_vm(&self, vm: &VmName) -> Result<Reply, Fault> {
+        self.put_start(vm).await
     }
 
     async fn event(&self, notice: &Notice) -> Result<(), Fault> {

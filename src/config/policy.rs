@@ -3,6 +3,7 @@
 use super::settings::Settings;
 use super::values::span_text;
 use crate::drain::policy::{Policy, Timing};
+use crate::drain::ways::Ways;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -21,6 +22,11 @@ impl Settings {
             margin: self.budget.margin,
             restore: self.restore.enabled,
             restore_wait: self.restore.wait,
+            ways: Ways {
+                default: self.policy.default,
+                rules: self.policy.rule.clone(),
+                skip: self.drain.skip.clone(),
+            },
             timing: Timing {
                 request: self.cluster.request_timeout,
                 ..self.timing.core
@@ -50,6 +56,9 @@ impl Settings {
             *span = quicken(*span);
         }
         fast.drain.deadline = fast.drain.deadline.map(quicken);
+        for rule in &mut fast.policy.rule {
+            rule.deadline = rule.deadline.map(quicken);
+        }
         fast.budget.migration_rate = Some(quicker_rate(self.budget.rate(), factor));
         let mut timing = serde_json::to_value(&self.timing).map_err(|why| why.to_string())?;
         each_span(&mut timing, &|span| {

@@ -3,7 +3,7 @@
 use super::answer::Reply;
 use super::record::Record;
 use super::trigger::{Refusal, Schedule, Shutdown, Then, Trigger};
-use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
+use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -74,6 +74,13 @@ pub enum Action {
         id: EffectId,
         /// The VMIM.
         migration: ObjectRef,
+    },
+    /// PUT `virtualmachines/<name>/start`: KubeVirt starts a VM that is stopped. Answer: [`Outcome::Reply`].
+    StartVm {
+        /// Number of this effect.
+        id: EffectId,
+        /// The VM.
+        vm: VmName,
     },
     /// Write the record down, before anything that follows in the queue happens.
     Persist(Box<Record>),

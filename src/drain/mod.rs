@@ -1,6 +1,7 @@
 //! The core: decides what happens to the VMs of this node. Pure: no I/O, no clock, no runtime.
 
 pub mod action;
+pub mod again;
 pub mod answer;
 pub mod boot;
 pub mod fate;

@@ -4,6 +4,7 @@
 
 use super::boot::{Start, Userspace};
 use super::time::Mono;
+use super::ways::Ways;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -99,6 +100,8 @@ pub struct Policy {
     pub restore: bool,
     /// How long that may take before what is missing is told as a warning.
     pub restore_wait: Duration,
+    /// What happens to which VM.
+    pub ways: Ways,
     /// The finer time constants.
     pub timing: Timing,
 }
@@ -189,6 +192,7 @@ impl Policy {
             margin: Duration::from_secs(30),
             restore: true,
             restore_wait: Duration::from_secs(900),
+            ways: Ways::default(),
             timing: Timing::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! What is written down, and how a machine goes on from it.
 
+use super::again::StartNote;
 use super::boot::{Start, Userspace};
 use super::time::Mono;
 use super::trigger::Trigger;
@@ -45,6 +46,9 @@ pub struct Record {
     pub exit: Option<u8>,
     /// VMIs that we have marked, or may have marked (asked before the answer was known).
     pub marks: Vec<ObjectRef>,
+    /// VMs that this drain has shut down, or may have, and that nobody else starts again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts: Vec<StartNote>,
 }
 
 impl Record {

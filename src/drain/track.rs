@@ -2,6 +2,7 @@
 
 use super::action::EffectId;
 use super::answer::{Answer, Pause};
+use super::fate::Lot;
 use super::policy::Timing;
 use super::status::VmPhase;
 use super::time::Mono;
@@ -62,6 +63,8 @@ pub struct Track {
     pub made_by: Option<String>,
     /// It is an inbound migration that never was active here.
     pub inbound: bool,
+    /// What is to become of it.
+    pub lot: Lot,
     /// VMIMs that are to take this VM away, begun in this drain.
     pub attempts: BTreeSet<String>,
     /// A VMIM of this VM succeeded: its target node.

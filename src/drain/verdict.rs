@@ -115,6 +115,13 @@ pub enum Wait {
     },
     /// Its pod is not in the picture yet.
     PodUnseen,
+    /// Its VirtualMachine was not read yet: it may have a policy of its own.
+    OwnerUnread,
+    /// Its policy leaves it alone.
+    LeftAlone {
+        /// The host goes down: its guest is shut down when all others are gone.
+        stops_last: bool,
+    },
     /// Its guest will be shut down, but not before a scheduled shutdown has come.
     Scheduled,
     /// The node is not cordoned yet, and nothing is evicted before.
@@ -209,6 +216,13 @@ impl fmt::Display for Wait {
             Self::Cordon { why } => {
                 write!(f, "not evicted, because the node is not cordoned: {why}")
             }
+            Self::OwnerUnread => {
+                f.write_str("its VirtualMachine has not been read yet, which may name a policy")
+            }
+            Self::LeftAlone { stops_last: false } => f.write_str("left alone by its policy"),
+            Self::LeftAlone { stops_last: true } => f.write_str(
+                "left alone by its policy until all other VMs are gone, then its guest is shut down",
+            ),
             Self::PodUnseen => f.write_str("its pod has not been seen yet"),
         }
     }

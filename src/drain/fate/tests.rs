@@ -120,9 +120,24 @@ fn no_guest_is_stopped_without_consent() {
 #[test]
 fn left_alone_keeps_running_unless_the_host_goes() {
     let mut facts = facts(Course::Migrates, &Owner::Standalone, Way::Leave);
-    assert_eq!(fate(&facts), Fate::Left { stops_last: false });
+    assert_eq!(
+        fate(&facts),
+        Fate::Left {
+            end: LeftEnd::Stays
+        }
+    );
     facts.host_goes = true;
-    assert_eq!(fate(&facts), Fate::Left { stops_last: true });
+    assert_eq!(
+        fate(&facts),
+        Fate::Left {
+            end: LeftEnd::StopsLast
+        }
+    );
     facts.consent = Err(Consentless::Never);
-    assert_eq!(fate(&facts), Fate::Left { stops_last: false });
+    assert_eq!(
+        fate(&facts),
+        Fate::Left {
+            end: LeftEnd::Killed
+        }
+    );
 }

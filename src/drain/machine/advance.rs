@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::index::Index;
+use super::lots::stays;
 use super::pending::Pending;
 use crate::drain::action::Action;
 use crate::drain::answer::Answer;
@@ -40,6 +41,7 @@ impl Machine {
             | Phase::Cancelled => {}
         }
         self.restore_step(now);
+        self.starts_step(now);
         self.wake_for_pending();
     }
 
@@ -141,14 +143,16 @@ impl Machine {
         let mut shows = Vec::new();
         let index = Index::of(&self.picture);
         for (key, track) in self.tracks.iter().filter(|(_, t)| t.ended.is_none()) {
-            let verdict = verdict(&index.case(track), &frame);
+            let case = index.case(track);
+            let fate = self.foresee(&case, &frame);
+            let verdict = self.by_policy(verdict(&case, &frame), &case, &frame);
             match &verdict {
                 Verdict::Evict(Lane::Migrate) => due.migrate.push((track.memory, key.clone())),
                 Verdict::Evict(Lane::Shutdown | Lane::External) => due.at_once.push(key.clone()),
                 Verdict::Ask => due.ask.push((track.memory, key.clone())),
                 Verdict::Ignore(_) | Verdict::Wait(_) | Verdict::Blocked(_) | Verdict::Gone => {}
             }
-            shows.push((key.clone(), verdict));
+            shows.push((key.clone(), verdict, fate));
         }
         // Longest first; equal ones by key, so that the order is the same on every run.
         let longest = |a: &(u64, String), b: &(u64, String)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
@@ -156,7 +160,11 @@ impl Machine {
         due.ask.sort_by(longest);
         let places = due.migrate.iter().enumerate();
         let places: BTreeMap<&str, usize> = places.map(|(at, (_, k))| (k.as_str(), at)).collect();
-        for (key, verdict) in shows {
+        for (key, verdict, fate) in shows {
+            self.learn_fate(&key, fate);
+            if let Some(track) = self.tracks.get_mut(&key) {
+                track.lot.left_alone = stays(&verdict);
+            }
             let ahead = places.get(key.as_str()).copied().unwrap_or(0);
             self.show(&key, &verdict, ahead, slots, now);
             self.wake_for(&key, &verdict, now);
@@ -273,6 +281,9 @@ impl Machine {
             Verdict::Wait(Wait::VmiUnseen) => {
                 times.push((track.first_seen + timing.retry_first, "VMI unseen"));
             }
+            Verdict::Wait(Wait::OwnerUnread) => {
+                times.push((track.first_seen + timing.request, "VM unread"));
+            }
             Verdict::Wait(Wait::Starting) => {
                 times.push((track.first_seen + timing.mark_missing, "VM starting"));
             }
@@ -304,8 +315,10 @@ impl Machine {
     fn maybe_confirm(&mut self, now: Mono) {
         let evicting = self.waits_for(|p| matches!(p, Pending::Evict { .. }));
         let node = self.policy.node_name.clone();
-        let left = !left_here(&self.picture, &node, |pod| self.lingers(pod, now)).is_empty();
-        if left || evicting {
+        let alone = self.left_alone();
+        let lingers = |pod: &PodView| self.lingers(pod, now);
+        let left = !left_here(&self.picture, &node, lingers, &alone).is_empty();
+        if left || evicting || self.owes_now() {
             if self.phase == Phase::Confirming {
                 self.phase = Phase::Evacuating;
             }

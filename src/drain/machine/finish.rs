@@ -11,7 +11,7 @@ use crate::drain::time::Mono;
 use crate::drain::track::{Track, doubled};
 use crate::drain::trigger::Refusal;
 use crate::drain::verdict::{Wait, left_sentence};
-use crate::drain::world::{Fresh, Sight};
+use crate::drain::world::{Fresh, PodView, Sight};
 
 impl Machine {
     pub(super) fn confirmed(&mut self, since: Mono, result: Result<Fresh, Fault>, now: Mono) {
@@ -33,7 +33,9 @@ impl Machine {
         self.see_fresh(&fresh, now);
         let stale = self.drain.as_ref().is_some_and(|d| d.last_accepted > since);
         let node = self.policy.node_name.clone();
-        let left = !left_here(&self.picture, &node, |pod| self.lingers(pod, now)).is_empty();
+        let alone = self.left_alone();
+        let lingers = |pod: &PodView| self.lingers(pod, now);
+        let left = !left_here(&self.picture, &node, lingers, &alone).is_empty();
         let unread: Vec<_> = fresh
             .malformed
             .iter()
@@ -60,6 +62,10 @@ impl Machine {
     fn drained(&mut self, now: Mono) {
         self.phase = Phase::Drained;
         self.warn_of_lingering(now);
+        let alone = match self.end_left_alone(now) {
+            0 => String::new(),
+            n => format!(" but for {n} that their policy leaves alone"),
+        };
         let by_others = |t: &&Track| t.ended.is_some() && t.by_others;
         let stopped = self.tracks.values().filter(by_others).count();
         let Some(drain) = &mut self.drain else { return };
@@ -73,10 +79,10 @@ impl Machine {
             0 => String::new(),
             n => format!("; {n} of them were stopped by others, not moved"),
         };
-        drain.end = format!("no VM is left on the node{by_others}");
+        drain.end = format!("no VM is left on the node{alone}{by_others}");
         let took = super::show::span(now.since(drain.started));
         let text = format!(
-            "node {} is empty of VMs after {took}{by_others}",
+            "node {} is empty of VMs{alone} after {took}{by_others}",
             self.policy.node_name
         );
         self.tell_once("end", Level::Info, "Drained", text);

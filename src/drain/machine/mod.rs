@@ -6,10 +6,12 @@
 //! again, so lost, doubled or late events cannot hurt.
 
 mod advance;
+mod again;
 mod cordon;
 mod finish;
 mod holding;
 mod index;
+mod lots;
 mod observe;
 mod orders;
 mod pending;
@@ -20,6 +22,7 @@ mod show;
 mod undo;
 
 use super::action::{Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Token};
+use super::again::Owed;
 use super::judge::Consentless;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
@@ -27,7 +30,7 @@ use super::record::{FORMAT, Record};
 use super::time::Mono;
 use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
-use super::world::{NodeView, ObjectRef, Picture};
+use super::world::{NodeView, ObjectRef, Picture, VmName};
 use holding::HoldTold;
 use pending::Sent;
 use restoring::Restore;
@@ -108,6 +111,10 @@ pub struct Machine {
     told: BTreeMap<String, String>,
     /// Giving the node back after a boot; never while a drain is under way.
     restore: Option<Restore>,
+    /// VMs that were shut down for a drain and that nobody else starts again.
+    owed: BTreeMap<VmName, Owed>,
+    /// Those that could not be started, each as a sentence.
+    not_started: Vec<String>,
     seed: u64,
     ids: u64,
 }
@@ -135,6 +142,8 @@ impl Machine {
             persisted: None,
             told: BTreeMap::new(),
             restore: None,
+            owed: BTreeMap::new(),
+            not_started: Vec::new(),
             seed: seed | 1,
             ids: 0,
         }
@@ -297,16 +306,35 @@ impl Machine {
             abort_migrations: drain.abort_migrations,
             exit: drain.exit,
             marks,
+            starts: self.starts_noted(),
         };
+        self.write(record);
+    }
+
+    /// The drain is over and nothing of it is left to be known, but for the VMs that it still has to start.
+    fn forget(&mut self) {
+        if self.owed.is_empty() {
+            if self.persisted.take().is_some() {
+                self.actions.push_back(Action::ForgetRecord);
+            }
+            return;
+        }
+        let record = Record {
+            format: FORMAT,
+            drain: self.drain_id().unwrap_or_default().to_owned(),
+            boot: self.policy.boot_id.clone(),
+            userspace: self.policy.userspace,
+            phase: "ended".into(),
+            starts: self.starts_noted(),
+            ..Record::default()
+        };
+        self.write(record);
+    }
+
+    fn write(&mut self, record: Record) {
         if self.persisted.as_ref() != Some(&record) {
             self.persisted = Some(record.clone());
             self.actions.push_back(Action::Persist(Box::new(record)));
-        }
-    }
-
-    fn forget(&mut self) {
-        if self.persisted.take().is_some() {
-            self.actions.push_back(Action::ForgetRecord);
         }
     }
 }

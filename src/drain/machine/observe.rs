@@ -66,6 +66,7 @@ impl Machine {
             }
         }
         self.see_vmis(&picture, &index, now);
+        self.learn(&picture, &index);
         self.see_migrations(&picture, &index, now);
         if pods.is_some() {
             self.end_tracks(&index, now);

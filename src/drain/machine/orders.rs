@@ -213,7 +213,14 @@ impl Machine {
         self.restore = None;
         self.tracks.clear();
         self.told.clear();
-        self.keep_pending(|p| matches!(p, Pending::Release | Pending::TakeHold));
+        let kept = |p: &Pending| {
+            matches!(
+                p,
+                Pending::Release | Pending::TakeHold | Pending::StartVm { .. }
+            )
+        };
+        self.keep_pending(kept);
+        self.starts_wait();
         self.picture = crate::drain::world::Picture::default();
         self.node = None;
         self.retry_done();

@@ -3,6 +3,7 @@
 use super::Machine;
 use crate::drain::action::{EffectId, Fault, FaultClass, Level, LogindAnswer, Outcome, Token};
 use crate::drain::time::Mono;
+use crate::drain::world::VmName;
 use std::time::Duration;
 
 /// What a pending effect was for.
@@ -16,6 +17,7 @@ pub(super) enum Pending {
     Confirm { since: Mono },
     CancelEvacuation { key: String },
     DeleteMigration,
+    StartVm { vm: VmName },
     Release,
     TakeHold,
     AskLogind,
@@ -83,6 +85,7 @@ impl Machine {
             | Pending::Confirm { .. }
             | Pending::CancelEvacuation { .. }
             | Pending::DeleteMigration
+            | Pending::StartVm { .. }
             | Pending::Release
             | Pending::TakeHold
             | Pending::AskLogind => None,
@@ -113,6 +116,9 @@ impl Machine {
                 self.mark_cancelled(&key, result, now);
             }
             (Pending::DeleteMigration, Outcome::Reply(result)) => self.migration_deleted(result),
+            (Pending::StartVm { vm }, Outcome::Reply(result)) => {
+                self.start_answered(&vm, result, now);
+            }
             (Pending::Release, Outcome::Hold(result)) => self.released(result, now),
             (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result),
             (Pending::AskLogind, Outcome::Logind(answer)) => self.logind_answered(answer),
@@ -170,9 +176,10 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         Pending::ReadNode(_) | Pending::Cordon | Pending::Uncordon(_) | Pending::Unmark => {
             Outcome::Node(Err(fault))
         }
-        Pending::Evict { .. } | Pending::CancelEvacuation { .. } | Pending::DeleteMigration => {
-            Outcome::Reply(Err(fault))
-        }
+        Pending::Evict { .. }
+        | Pending::CancelEvacuation { .. }
+        | Pending::DeleteMigration
+        | Pending::StartVm { .. } => Outcome::Reply(Err(fault)),
         Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),
         Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.into())),
         Pending::AskLogind => Outcome::Logind(LogindAnswer::Failed(why.into())),

@@ -3,6 +3,7 @@
 use super::Machine;
 use super::holding::note;
 use super::observe::is_still_here;
+use crate::drain::fate::Fate;
 use crate::drain::phase::Phase;
 use crate::drain::status::{
     CordonStatus, DrainStatus, HoldStatus, HolderStatus, ScheduledStatus, Status, VmPhase, VmStatus,
@@ -35,6 +36,7 @@ impl Machine {
             } else {
                 Vec::new()
             },
+            to_start: self.owed.keys().map(ToString::to_string).collect(),
             scheduled: self.schedule.map(|due| ScheduledStatus {
                 kind: due.kind,
                 due_in: seconds_until(due.at, now),
@@ -112,6 +114,7 @@ impl Machine {
             out.extend(drain.undo.remains.iter().cloned());
         }
         out.extend(self.restore_warning(now));
+        out.extend(self.not_started.iter().cloned());
         // In the stop jobs the lock holds nothing any more, so nothing about it can matter.
         let matters = !self.drain.as_ref().is_some_and(|d| d.stopping);
         let trouble = Some(&self.hold.trouble).filter(|text| matters && !text.is_empty());
@@ -214,6 +217,7 @@ fn seconds_until(when: Mono, now: Mono) -> f64 {
 }
 
 fn vm_row(track: &Track, now: Mono) -> VmStatus {
+    let (fate, choice) = (track.lot.fate.as_ref(), &track.lot.choice);
     let asking = track.in_flight.is_some() && track.shown == VmPhase::Queued;
     let took = track.ended.map(|(_, at)| {
         at.since(track.first_post.unwrap_or(track.first_seen))
@@ -236,5 +240,11 @@ fn vm_row(track: &Track, now: Mono) -> VmStatus {
         since: now.since(track.shown_since).as_secs_f64(),
         took,
         marked_by_us: track.ours && track.ended.is_none(),
+        fate: fate.map_or("unknown", Fate::word).into(),
+        fate_says: fate.map(ToString::to_string).unwrap_or_default(),
+        policy: choice.way.word().into(),
+        policy_from: choice.source.to_string(),
+        policy_trouble: choice.troubles.join("; "),
+        owner: track.lot.owner.to_string(),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Machine;
 use crate::drain::action::{Action, Level, Notice};
+use crate::drain::fate::Fate;
 use crate::drain::pacing::Slots;
 use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
@@ -9,6 +10,9 @@ use crate::drain::track::Track;
 use crate::drain::verdict::{Lane, Verdict, Wait};
 use crate::drain::world::{ObjectRef, Sight};
 use std::time::Duration;
+
+/// What is an Event although nothing is wrong.
+const TOLD_AS_EVENT: [&str; 3] = ["VmShutDown", "VmFate", "VmStarted"];
 
 impl Machine {
     pub(super) fn show(
@@ -60,7 +64,7 @@ impl Machine {
                 vm: Some(vm),
                 // Every Event is a request: KubeVirt itself tells of a migration, nobody else of a
                 // guest that was shut down for us or of a VM that is stuck.
-                event: level != Level::Info || reason == "VmShutDown",
+                event: level != Level::Info || TOLD_AS_EVENT.contains(&reason),
             }));
         }
     }
@@ -95,6 +99,11 @@ impl Machine {
             "VMIs",
             sight(&self.picture.vmis),
             "reasons and owners are not known, evictions are asked by dry run",
+        );
+        look(
+            "VMs",
+            sight(&self.picture.vms),
+            "run strategies and policies on the VMs themselves are not known",
         );
         look(
             "VMIMs",
@@ -135,7 +144,12 @@ impl Machine {
             VmPhase::ShutDown if !track.evicted() && !suspect.is_empty() => {
                 format!("guest has ended, probably stopped by {suspect}")
             }
-            VmPhase::ShutDown => format!("guest was shut down in {took}"),
+            VmPhase::ShutDown => match &track.lot.fate {
+                Some(Fate::ShutDown { again }) if track.evicted() => {
+                    format!("guest was shut down in {took}; {again}")
+                }
+                _ => format!("guest was shut down in {took}"),
+            },
             VmPhase::Gone
             | VmPhase::Left
             | VmPhase::Queued
@@ -165,7 +179,14 @@ impl Machine {
         } else {
             (Level::Info, "VmGone")
         };
+        let ours = outcome == VmPhase::ShutDown && !track.by_others && track.evicted();
+        let name = track.vm.clone();
         self.tell_vm(level, reason, text, vm);
+        if ours {
+            self.owe(key);
+        } else if outcome == VmPhase::Migrated {
+            self.owe_nothing(&name);
+        }
     }
 }
 
@@ -235,6 +256,8 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::NamespaceTerminating
         | Wait::Retry { .. }
         | Wait::Scheduled
+        | Wait::OwnerUnread
+        | Wait::LeftAlone { .. }
         | Wait::Cordon { .. }
         | Wait::PodUnseen => VmPhase::Waiting,
     }

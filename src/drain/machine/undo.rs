@@ -54,6 +54,7 @@ impl Machine {
                 p,
                 Pending::Evict { dry: false, .. }
                     | Pending::Cordon
+                    | Pending::StartVm { .. }
                     | Pending::Release
                     | Pending::TakeHold
             )
@@ -375,6 +376,10 @@ impl Machine {
         }
         drain.inherited.clear();
         let waits_again = drain.undo.waits_again;
+        if !waits_again {
+            self.starts_due();
+        }
+        let Some(drain) = &mut self.drain else { return };
         let level = if drain.undo.remains.is_empty() {
             Level::Info
         } else {

@@ -77,6 +77,8 @@ pub struct PodView {
     pub grace: Duration,
     /// Annotation `vmdrain.io/policy` as it stands, unread.
     pub policy: Option<String>,
+    /// Annotation `vmdrain.io/deadline` as it stands, unread.
+    pub deadline: Option<String>,
     /// Labels, for selectors of the configuration.
     pub labels: BTreeMap<String, String>,
 }

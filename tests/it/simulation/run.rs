@@ -377,6 +377,7 @@ impl Run {
             | Action::Confirm(_)
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
+            | Action::StartVm { .. }
             | Action::Release(_)
             | Action::TakeHold(_)
             | Action::AskLogind { .. } => self.send(action),

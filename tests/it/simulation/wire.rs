@@ -112,6 +112,10 @@ impl Run {
             Action::DeleteMigration { migration, .. } => {
                 Outcome::Reply(Ok(cluster.delete_migration(migration)))
             }
+            // All VMs of the model have owners that start them by themselves.
+            Action::StartVm { vm, .. } => {
+                return Err(format!("a start of {vm}, which nobody owes"));
+            }
             Action::Release(_) => {
                 self.host.held = false;
                 if self.host.pending && !self.host.off {
@@ -205,6 +209,7 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::Evict { id, .. }
         | Action::CancelEvacuation { id, .. }
         | Action::DeleteMigration { id, .. }
+        | Action::StartVm { id, .. }
         | Action::AskLogind { id, .. } => Some(*id),
         Action::Watch
         | Action::WatchNode
@@ -232,6 +237,7 @@ fn failure(action: &Action, text: &str) -> Outcome {
         Action::Evict { .. }
         | Action::CancelEvacuation { .. }
         | Action::DeleteMigration { .. }
+        | Action::StartVm { .. }
         | Action::Watch
         | Action::WatchNode
         | Action::Unwatch

@@ -61,6 +61,9 @@ struct Story {
     posts: Vec<(u64, String, bool)>,
     cancels: Vec<String>,
     deletions: Vec<String>,
+    starts: Vec<String>,
+    start_answer: Reply,
+    machines: Vec<VmView>,
     told: Vec<Notice>,
     answers: Vec<(Token, Result<String, Refusal>)>,
     record: Option<Record>,
@@ -125,6 +128,9 @@ impl Story {
             posts: Vec::new(),
             cancels: Vec::new(),
             deletions: Vec::new(),
+            starts: Vec::new(),
+            start_answer: reply(202, ""),
+            machines: Vec::new(),
             told: Vec::new(),
             answers: Vec::new(),
             record: None,
@@ -355,6 +361,11 @@ impl Story {
             Action::DeleteMigration { id, migration } => {
                 self.deletions.push(migration.name);
                 return Some((id, Outcome::Reply(Ok(reply(200, "")))));
+            }
+            Action::StartVm { id, vm } => {
+                self.starts.push(vm.name);
+                let answer = self.start_answer.clone();
+                return Some((id, Outcome::Reply(Ok(answer))));
             }
             Action::Release(id) => {
                 self.releases += 1;
