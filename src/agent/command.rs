@@ -1,8 +1,9 @@
 //! Commands that reach the driver from the bus or from a test, each with a way to answer.
 
 use crate::drain::status::Status;
-use crate::drain::trigger::{Refusal, Trigger};
+use crate::drain::trigger::{Ending, Refusal, Trigger};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// The answer to a command: an id or a sentence for people, or why not.
@@ -17,6 +18,20 @@ pub enum Command {
     Cancel {
         /// Also delete the VMIMs of the VMs that we marked.
         abort_migrations: bool,
+        /// The answer.
+        answer: oneshot::Sender<Answer>,
+    },
+    /// Move the deadline.
+    Extend {
+        /// By how much.
+        by: Duration,
+        /// The answer.
+        answer: oneshot::Sender<Answer>,
+    },
+    /// End the hold now.
+    Release {
+        /// How.
+        ending: Ending,
         /// The answer.
         answer: oneshot::Sender<Answer>,
     },

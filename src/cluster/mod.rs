@@ -217,6 +217,10 @@ impl<C: Clock> Cluster for KubeCluster<C> {
         self.put_start(vm).await
     }
 
+    async fn stop_guest(&self, pod: &ObjectRef) -> Result<Reply, Fault> {
+        self.delete_pod(pod).await
+    }
+
     async fn event(&self, notice: &Notice) -> Result<(), Fault> {
         self.post_event(notice).await
     }

@@ -84,7 +84,10 @@ impl Daemon {
                             publish.send_replace(Arc::new(at("drained", Some(0))));
                         }
                     }
-                    Command::Cancel { .. } | Command::Restore(_) => {}
+                    Command::Cancel { .. }
+                    | Command::Extend { .. }
+                    | Command::Release { .. }
+                    | Command::Restore(_) => {}
                 }
             }
         });

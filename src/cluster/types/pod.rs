@@ -130,6 +130,7 @@ impl Thin for Pod {
             }),
             policy: meta.annotations.get(POLICY_ANNOTATION).cloned(),
             deadline: meta.annotations.get(DEADLINE_ANNOTATION).cloned(),
+            stop_order: meta.annotations.get("vmdrain.io/stop-order").cloned(),
             labels: self.metadata.labels,
             pod,
         })

@@ -91,6 +91,8 @@ pub struct Facts<'a> {
     pub way: Way,
     /// Whether guests may be shut down in this drain.
     pub consent: Result<(), Consentless>,
+    /// What cannot migrate is shut down (`drain.on_deadline` is `shutdown-vms`), at once rather than at the deadline.
+    pub gives_up: bool,
     /// The host goes down after this drain, or is going down already.
     pub host_goes: bool,
 }
@@ -179,6 +181,9 @@ pub fn fate(facts: &Facts<'_>) -> Fate {
             },
         },
         (Way::Shutdown | Way::Restart, _) | (Way::Migrate, Course::Stops) => stopped(facts),
+        (Way::Migrate, Course::Refused) if facts.gives_up && facts.consent.is_ok() => {
+            stopped(facts)
+        }
         (Way::Migrate, Course::Migrates) => Fate::Migrates,
         (Way::Migrate, Course::Marks) => Fate::External,
         (Way::Migrate, Course::Refused) => Fate::Blocked(Blocked::NotMigratable {

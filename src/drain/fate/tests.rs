@@ -7,6 +7,7 @@ fn facts<'a>(course: Course, owner: &'a Owner, way: Way) -> Facts<'a> {
         owner,
         way,
         consent: Ok(()),
+        gives_up: false,
         host_goes: false,
     }
 }
@@ -92,6 +93,9 @@ fn the_policy_migrate_is_kubevirts_answer() {
         of(Course::Refused).to_string(),
         "cannot be live-migrated: DisksNotLiveMigratable"
     );
+    let mut given_up = facts(Course::Refused, &owner, Way::Migrate);
+    given_up.gives_up = true;
+    assert_eq!(fate(&given_up).word(), "restarted_elsewhere");
 }
 
 #[test]

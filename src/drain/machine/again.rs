@@ -9,7 +9,7 @@ use super::pending::Pending;
 use crate::drain::action::{Action, Fault, Level};
 use crate::drain::again::{Owed, StartNote, Started, judge};
 use crate::drain::answer::Reply;
-use crate::drain::fate::{Again, Fate};
+use crate::drain::fate::{Again, Fate, again, restarts_by_itself};
 use crate::drain::time::Mono;
 use crate::drain::track::{Track, doubled};
 use crate::drain::world::VmName;
@@ -37,7 +37,8 @@ impl Machine {
     pub(super) fn starts_noted(&self) -> Vec<StartNote> {
         let asked = |t: &&Track| {
             let post = t.in_flight.is_some_and(|(_, dry)| !dry);
-            t.ended.is_none() && (t.granted.is_some() || post)
+            let stops = t.lot.fate.as_ref().is_some_and(Fate::stops_guest);
+            t.ended.is_none() && (t.granted.is_some() || t.stop.is_some() || (post && stops))
         };
         let coming = self.tracks.values().filter(asked).filter_map(start_note);
         let mut all: Vec<_> = self.owed.values().map(|owed| owed.note.clone()).collect();
@@ -157,12 +158,13 @@ impl Machine {
 
 /// What will be owed to a VM once its guest has ended by our doing.
 fn start_note(track: &Track) -> Option<StartNote> {
-    let Some(Fate::ShutDown { again }) = &track.lot.fate else {
+    let lot = &track.lot;
+    if restarts_by_itself(&lot.owner) {
         return None;
-    };
-    let (run, at_once) = match again {
-        Again::AtOnce(run) => (*run, true),
-        Again::AfterRestore(run) => (*run, false),
+    }
+    let (run, at_once) = match again(&lot.owner, lot.choice.way) {
+        Again::AtOnce(run) => (run, true),
+        Again::AfterRestore(run) => (run, false),
         Again::Once | Again::Halted | Again::Standalone | Again::Unseen | Again::Other(_) => {
             return None;
         }

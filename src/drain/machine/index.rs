@@ -112,6 +112,7 @@ impl<'a> Index<'a> {
             vmi_malformed: malformed,
             migrations: self.migrations_of(&track.vm),
             track,
+            stop: None,
         }
     }
 }

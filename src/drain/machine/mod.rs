@@ -8,7 +8,10 @@
 mod advance;
 mod again;
 mod cordon;
+mod ending;
+mod fallback;
 mod finish;
+mod guests;
 mod holding;
 mod index;
 mod lots;
@@ -27,10 +30,12 @@ use super::judge::Consentless;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
 use super::record::{FORMAT, Record};
+use super::stop::StopNote;
 use super::time::Mono;
 use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture, VmName};
+use fallback::Falling;
 use holding::HoldTold;
 use pending::Sent;
 use restoring::Restore;
@@ -72,7 +77,13 @@ struct Drain {
     old_migrations: Option<BTreeSet<String>>,
     /// Marks from a record, until their VMIs are seen: VMI UID → VMI.
     inherited: BTreeMap<String, ObjectRef>,
+    /// Stops from a record, until their pods are seen: pod UID → stop.
+    inherited_stops: BTreeMap<String, StopNote>,
     abort_migrations: bool,
+    /// How it ends, as far as the clock or a person has decided that.
+    falling: Falling,
+    /// logind does not wait longer than until then.
+    latest: Option<Mono>,
     /// The hold was given up for this drain.
     released: bool,
     /// What has to be undone, and how far that is.
@@ -178,6 +189,8 @@ impl Machine {
                 token,
                 abort_migrations,
             } => self.order_cancel(token, abort_migrations),
+            Input::Extend { token, by } => self.order_extend(token, by, now),
+            Input::Release { token, ending } => self.order_release(token, ending, now),
             Input::Restore(token) => self.order_restore(token),
             Input::HostReady => self.host_ready(),
             Input::Picture(picture) => self.see(*picture, now),
@@ -277,7 +290,8 @@ impl Machine {
         let asked = drain
             .trigger
             .as_ref()
-            .is_some_and(|t| t.allow_guest_shutdown);
+            .is_some_and(|t| t.allow_guest_shutdown || t.shutdown_vms);
+        let asked = asked || drain.falling.asked;
         match self.policy.consent {
             Consent::Never => Err(Consentless::Never),
             Consent::Always => Ok(()),
@@ -307,6 +321,8 @@ impl Machine {
             exit: drain.exit,
             marks,
             starts: self.starts_noted(),
+            released: drain.falling.asked,
+            stops: self.stops_ours(),
         };
         self.write(record);
     }

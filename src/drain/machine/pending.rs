@@ -18,6 +18,8 @@ pub(super) enum Pending {
     CancelEvacuation { key: String },
     DeleteMigration,
     StartVm { vm: VmName },
+    StopGuest { key: String },
+    AbortMigration { key: String },
     Release,
     TakeHold,
     AskLogind,
@@ -62,8 +64,12 @@ impl Machine {
 
     /// How many requests about pods are on the wire.
     pub(super) fn posts_in_flight(&self) -> usize {
-        let posts = |sent: &&Sent| matches!(sent.what, Pending::Evict { .. });
-        self.pending.values().filter(posts).count()
+        self.count_pending(|p| matches!(p, Pending::Evict { .. }))
+    }
+
+    pub(super) fn count_pending(&self, wanted: impl Fn(&Pending) -> bool) -> usize {
+        let all = self.pending.values();
+        all.filter(|sent| wanted(&sent.what)).count()
     }
 
     /// Results of the others will be ignored.
@@ -86,6 +92,8 @@ impl Machine {
             | Pending::CancelEvacuation { .. }
             | Pending::DeleteMigration
             | Pending::StartVm { .. }
+            | Pending::StopGuest { .. }
+            | Pending::AbortMigration { .. }
             | Pending::Release
             | Pending::TakeHold
             | Pending::AskLogind => None,
@@ -118,6 +126,12 @@ impl Machine {
             (Pending::DeleteMigration, Outcome::Reply(result)) => self.migration_deleted(result),
             (Pending::StartVm { vm }, Outcome::Reply(result)) => {
                 self.start_answered(&vm, result, now);
+            }
+            (Pending::AbortMigration { key }, Outcome::Reply(result)) => {
+                self.abort_answered(&key, result);
+            }
+            (Pending::StopGuest { key }, Outcome::Reply(result)) => {
+                self.stop_answered(&key, result, now);
             }
             (Pending::Release, Outcome::Hold(result)) => self.released(result, now),
             (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result),
@@ -179,6 +193,8 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         Pending::Evict { .. }
         | Pending::CancelEvacuation { .. }
         | Pending::DeleteMigration
+        | Pending::AbortMigration { .. }
+        | Pending::StopGuest { .. }
         | Pending::StartVm { .. } => Outcome::Reply(Err(fault)),
         Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),
         Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.into())),

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use crate::drain::action::{Action, Level, Notice};
-use crate::drain::fate::Fate;
+use crate::drain::fate::{again, restarts_by_itself};
 use crate::drain::pacing::Slots;
 use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
@@ -12,7 +12,7 @@ use crate::drain::world::{ObjectRef, Sight};
 use std::time::Duration;
 
 /// What is an Event although nothing is wrong.
-const TOLD_AS_EVENT: [&str; 3] = ["VmShutDown", "VmFate", "VmStarted"];
+const TOLD_AS_EVENT: [&str; 4] = ["VmShutDown", "VmStopping", "VmFate", "VmStarted"];
 
 impl Machine {
     pub(super) fn show(
@@ -144,12 +144,11 @@ impl Machine {
             VmPhase::ShutDown if !track.evicted() && !suspect.is_empty() => {
                 format!("guest has ended, probably stopped by {suspect}")
             }
-            VmPhase::ShutDown => match &track.lot.fate {
-                Some(Fate::ShutDown { again }) if track.evicted() => {
-                    format!("guest was shut down in {took}; {again}")
-                }
-                _ => format!("guest was shut down in {took}"),
-            },
+            VmPhase::ShutDown if track.evicted() && !restarts_by_itself(&track.lot.owner) => {
+                let again = again(&track.lot.owner, track.lot.choice.way);
+                format!("guest was shut down in {took}; {again}")
+            }
+            VmPhase::ShutDown => format!("guest was shut down in {took}"),
             VmPhase::Gone
             | VmPhase::Left
             | VmPhase::Queued
@@ -226,6 +225,7 @@ fn shown(track: &Track, verdict: &Verdict, ahead: usize, slots: Slots) -> (VmPha
                 .to_string(),
             )
         }
+        Verdict::Stop => (VmPhase::Queued, "about to be shut down".into()),
         Verdict::Evict(Lane::Shutdown | Lane::External) => {
             (VmPhase::Queued, "about to be evicted".into())
         }
@@ -242,13 +242,13 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::Backoff { .. }
         | Wait::HeldBack(_)
         | Wait::External => VmPhase::Marked,
-        Wait::Scheduling => VmPhase::Scheduling,
+        Wait::Scheduling | Wait::Unplaced => VmPhase::Scheduling,
         Wait::Migrating { .. }
         | Wait::MigratingUnseen
         | Wait::ForeignMigration
         | Wait::LeftOver => VmPhase::Migrating,
         Wait::Arriving { .. } => VmPhase::Arriving,
-        Wait::ShuttingDown | Wait::VmiGone | Wait::PodGone => VmPhase::ShuttingDown,
+        Wait::ShuttingDown | Wait::Stopping { .. } | Wait::VmiGone | Wait::PodGone => VmPhase::ShuttingDown,
         Wait::Asking => track.shown,
         Wait::Slot { .. } | Wait::ClusterSlots { .. } => VmPhase::Queued,
         Wait::Starting
@@ -258,6 +258,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::Scheduled
         | Wait::OwnerUnread
         | Wait::LeftAlone { .. }
+        | Wait::GivenUp
         | Wait::Cordon { .. }
         | Wait::PodUnseen => VmPhase::Waiting,
     }

@@ -109,6 +109,7 @@ impl Run {
                 }
                 Outcome::Reply(Ok(reply))
             }
+            Action::StopGuest { pod, .. } => Outcome::Reply(Ok(cluster.stop_guest(pod))),
             Action::DeleteMigration { migration, .. } => {
                 Outcome::Reply(Ok(cluster.delete_migration(migration)))
             }
@@ -210,6 +211,7 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::CancelEvacuation { id, .. }
         | Action::DeleteMigration { id, .. }
         | Action::StartVm { id, .. }
+        | Action::StopGuest { id, .. }
         | Action::AskLogind { id, .. } => Some(*id),
         Action::Watch
         | Action::WatchNode
@@ -238,6 +240,7 @@ fn failure(action: &Action, text: &str) -> Outcome {
         | Action::CancelEvacuation { .. }
         | Action::DeleteMigration { .. }
         | Action::StartVm { .. }
+        | Action::StopGuest { .. }
         | Action::Watch
         | Action::WatchNode
         | Action::Unwatch
