@@ -2,8 +2,9 @@
 
 use crate::drain::plan::Plan;
 use crate::drain::status::Status;
-use crate::drain::trigger::{Refusal, Trigger};
+use crate::drain::trigger::{Ending, Refusal, Trigger};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// The answer to a command: an id or a sentence for people, or why not.
@@ -18,6 +19,20 @@ pub enum Command {
     Cancel {
         /// Also delete the VMIMs of the VMs that we marked.
         abort_migrations: bool,
+        /// The answer.
+        answer: oneshot::Sender<Answer>,
+    },
+    /// Move the deadline.
+    Extend {
+        /// By how much.
+        by: Duration,
+        /// The answer.
+        answer: oneshot::Sender<Answer>,
+    },
+    /// End the hold now.
+    Release {
+        /// How.
+        ending: Ending,
         /// The answer.
         answer: oneshot::Sender<Answer>,
     },

@@ -193,6 +193,8 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 },
                 answer,
             ),
+            Command::Extend { by, answer } => (Input::Extend { token, by }, answer),
+            Command::Release { ending, answer } => (Input::Release { token, ending }, answer),
             Command::Restore(answer) => (Input::Restore(token), answer),
             Command::Status(answer) => {
                 let _ = answer.send(self.machine.status(self.parts.clock.now()));
@@ -316,6 +318,8 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             | Action::Evict { .. }
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
+            | Action::StartVm { .. }
+            | Action::StopGuest { .. }
             | Action::AskLogind { .. }) => {
                 let hurry = self.parts.cluster.hurry();
                 self.carry_out(effect, self.records.written(), hurry);

@@ -214,6 +214,8 @@ fn every_phase_has_its_word() {
         Phase::Idle,
         Phase::Preparing,
         Phase::Evacuating,
+        Phase::FallingBack,
+        Phase::Holding,
         Phase::Confirming,
         Phase::Drained,
         Phase::Deadline,
@@ -260,6 +262,7 @@ fn a_plan_fits_its_schema_and_nothing_else_does() {
         vms: vec![PlanVm {
             fate: "migrates".into(),
             known_by: "dry_run".into(),
+            policy: "migrate".into(),
             memory: Some(1),
             eta: Some(Span::default()),
             hints: vec!["a".into()],

@@ -37,7 +37,7 @@ use crate::agent::ports::{Clock, Cluster};
 use crate::drain::action::{Fault, Notice};
 use crate::drain::answer::Reply;
 use crate::drain::plan::Survey;
-use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
+use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
 use client::Connection;
 use events::Sent;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -220,6 +220,14 @@ impl<C: Clock> Cluster for KubeCluster<C> {
 
     async fn survey(&self) -> Survey {
         self.look_around().await
+    }
+
+    async fn start_vm(&self, vm: &VmName) -> Result<Reply, Fault> {
+        self.put_start(vm).await
+    }
+
+    async fn stop_guest(&self, pod: &ObjectRef) -> Result<Reply, Fault> {
+        self.delete_pod(pod).await
     }
 
     async fn event(&self, notice: &Notice) -> Result<(), Fault> {

@@ -3,6 +3,7 @@
 
 pub(crate) mod guard;
 pub(crate) mod kubevirt;
+pub(crate) mod machine;
 pub(crate) mod meta;
 pub(crate) mod migration;
 pub(crate) mod node;

@@ -3,6 +3,7 @@
 use super::guard::{Part, Thin};
 use super::meta::{Condition, Meta, nullable};
 use super::quantity::Quantity;
+use crate::drain::ways::{DEADLINE_ANNOTATION, POLICY_ANNOTATION};
 use crate::drain::world::{Compute, PodKind, PodPhase, PodView, VmName};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -133,7 +134,9 @@ impl Thin for Pod {
             grace: grace.map_or(DEFAULT_GRACE, |seconds| {
                 Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
             }),
-            policy: meta.annotations.get("vmdrain.io/policy").cloned(),
+            policy: meta.annotations.get(POLICY_ANNOTATION).cloned(),
+            deadline: meta.annotations.get(DEADLINE_ANNOTATION).cloned(),
+            stop_order: meta.annotations.get("vmdrain.io/stop-order").cloned(),
             labels: self.metadata.labels,
             pod,
         })

@@ -29,6 +29,8 @@ impl<C: Clock> Scene<C> {
             self.fill::<KubeVirt>(Collection::kubevirts(), |slots| &mut slots.kubevirts),
             self.fill::<Node>(Collection::node(node), |slots| &mut slots.node),
         );
+        // Whose VMs they are is known from the VMIs.
+        self.read_machines_once().await;
         let now = self.clock.now();
         let booted_at = self.clock.booted_at();
         let picture = self.board.picture(node, now, booted_at, true);

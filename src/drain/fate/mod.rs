@@ -16,7 +16,7 @@
 use super::answer::Answer;
 use super::judge::Consentless;
 use super::verdict::Blocked;
-use super::ways::Way;
+use super::ways::{Choice, Way};
 use super::world::{Owner, RunStrategy, Strategy};
 use std::fmt;
 
@@ -91,6 +91,8 @@ pub struct Facts<'a> {
     pub way: Way,
     /// Whether guests may be shut down in this drain.
     pub consent: Result<(), Consentless>,
+    /// What cannot migrate is shut down (`drain.on_deadline` is `shutdown-vms`), at once rather than at the deadline.
+    pub gives_up: bool,
     /// The host goes down after this drain, or is going down already.
     pub host_goes: bool,
 }
@@ -116,11 +118,37 @@ pub enum Fate {
     External,
     /// It is left alone.
     Left {
-        /// The host goes down: its guest is shut down cleanly after all others are gone.
-        stops_last: bool,
+        /// What that means at the end of the drain.
+        end: LeftEnd,
     },
     /// Not known yet.
     Unknown,
+}
+
+/// What becomes of a VM that its policy leaves alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftEnd {
+    /// The host stays up: it keeps running here.
+    Stays,
+    /// The host goes down: its guest is shut down cleanly after all others are gone.
+    StopsLast,
+    /// The host goes down, and no guest may be shut down: it is killed with the host.
+    Killed,
+}
+
+/// What is to become of one VM, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lot {
+    /// Who owns its VMI.
+    pub owner: Owner,
+    /// Its VirtualMachine was not read yet, and may name another policy.
+    pub owner_unread: bool,
+    /// Its policy.
+    pub choice: Choice,
+    /// Its fate; `None` until it was looked at.
+    pub fate: Option<Fate>,
+    /// Its policy leaves it here, and the drain ends without it.
+    pub left_alone: bool,
 }
 
 /// Who starts a guest again that KubeVirt leaves stopped.
@@ -146,9 +174,16 @@ pub enum Again {
 pub fn fate(facts: &Facts<'_>) -> Fate {
     match (facts.way, facts.course) {
         (Way::Leave, _) => Fate::Left {
-            stops_last: facts.host_goes && facts.consent.is_ok(),
+            end: match facts.consent {
+                _ if !facts.host_goes => LeftEnd::Stays,
+                Ok(()) | Err(Consentless::Scheduled) => LeftEnd::StopsLast,
+                Err(Consentless::NotAsked | Consentless::Never) => LeftEnd::Killed,
+            },
         },
         (Way::Shutdown | Way::Restart, _) | (Way::Migrate, Course::Stops) => stopped(facts),
+        (Way::Migrate, Course::Refused) if facts.gives_up && facts.consent.is_ok() => {
+            stopped(facts)
+        }
         (Way::Migrate, Course::Migrates) => Fate::Migrates,
         (Way::Migrate, Course::Marks) => Fate::External,
         (Way::Migrate, Course::Refused) => Fate::Blocked(Blocked::NotMigratable {
@@ -225,8 +260,22 @@ impl Fate {
             self,
             Self::RestartedElsewhere { .. }
                 | Self::ShutDown { .. }
-                | Self::Left { stops_last: true }
+                | Self::Left {
+                    end: LeftEnd::StopsLast
+                }
         )
+    }
+
+    /// Somebody has to do something afterwards, or loses something.
+    pub fn needs_somebody(&self) -> bool {
+        match self {
+            Self::ShutDown { again } => !matches!(again, Again::AtOnce(_) | Again::AfterRestore(_)),
+            Self::Left { end } => *end == LeftEnd::Killed,
+            Self::Blocked(_) => true,
+            Self::Migrates | Self::RestartedElsewhere { .. } | Self::External | Self::Unknown => {
+                false
+            }
+        }
     }
 
     /// Worth telling its owner before it happens: anything but a migration.
@@ -250,12 +299,15 @@ impl fmt::Display for Fate {
             Self::External => f.write_str(
                 "is marked for evacuation; eviction strategy External: its own controller has to move it",
             ),
-            Self::Left { stops_last: false } => {
-                f.write_str("is left alone by policy and keeps running here")
-            }
-            Self::Left { stops_last: true } => f.write_str(
-                "is left alone by policy until all other VMs are gone; because the host goes down, its guest is then shut down cleanly",
-            ),
+            Self::Left { end } => f.write_str(match end {
+                LeftEnd::Stays => "is left alone by policy and keeps running here",
+                LeftEnd::StopsLast => {
+                    "is left alone by policy until all other VMs are gone; because the host goes down, its guest is then shut down cleanly"
+                }
+                LeftEnd::Killed => {
+                    "is left alone by policy, and no guest may be shut down (drain.allow_guest_shutdown): it is killed when the host goes down"
+                }
+            }),
             Self::Unknown => f.write_str("not known yet"),
         }
     }

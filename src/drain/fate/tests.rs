@@ -7,6 +7,7 @@ fn facts<'a>(course: Course, owner: &'a Owner, way: Way) -> Facts<'a> {
         owner,
         way,
         consent: Ok(()),
+        gives_up: false,
         host_goes: false,
     }
 }
@@ -92,6 +93,9 @@ fn the_policy_migrate_is_kubevirts_answer() {
         of(Course::Refused).to_string(),
         "cannot be live-migrated: DisksNotLiveMigratable"
     );
+    let mut given_up = facts(Course::Refused, &owner, Way::Migrate);
+    given_up.gives_up = true;
+    assert_eq!(fate(&given_up).word(), "restarted_elsewhere");
 }
 
 #[test]
@@ -120,9 +124,24 @@ fn no_guest_is_stopped_without_consent() {
 #[test]
 fn left_alone_keeps_running_unless_the_host_goes() {
     let mut facts = facts(Course::Migrates, &Owner::Standalone, Way::Leave);
-    assert_eq!(fate(&facts), Fate::Left { stops_last: false });
+    assert_eq!(
+        fate(&facts),
+        Fate::Left {
+            end: LeftEnd::Stays
+        }
+    );
     facts.host_goes = true;
-    assert_eq!(fate(&facts), Fate::Left { stops_last: true });
+    assert_eq!(
+        fate(&facts),
+        Fate::Left {
+            end: LeftEnd::StopsLast
+        }
+    );
     facts.consent = Err(Consentless::Never);
-    assert_eq!(fate(&facts), Fate::Left { stops_last: false });
+    assert_eq!(
+        fate(&facts),
+        Fate::Left {
+            end: LeftEnd::Killed
+        }
+    );
 }

@@ -51,6 +51,8 @@ struct Setting {
     strategy: Option<Strategy>,
     pdbs: Vec<PdbView>,
     now: u64,
+    stop: Option<StopWhy>,
+    handler: Result<(), HandlerDoubt>,
 }
 
 /// The plain case of the full tier, an hour into the boot.
@@ -69,6 +71,8 @@ fn full() -> Setting {
         strategy: Some(Strategy::LiveMigrate),
         pdbs: Vec::new(),
         now: 3_600_000,
+        stop: None,
+        handler: Ok(()),
     }
 }
 
@@ -108,6 +112,7 @@ impl Setting {
         let migrations: Vec<&MigrationView> = self.migrations.iter().collect();
         let case = Case {
             pod: self.pod.as_ref(),
+            stop: self.stop.as_ref(),
             vmi: self.vmi.as_ref(),
             vmis_seen: self.vmis_seen,
             vmi_malformed: false,
@@ -118,6 +123,7 @@ impl Setting {
             node: "n1",
             strategy: self.strategy,
             consent: self.consent,
+            handler: self.handler,
             pdbs: &self.pdbs,
             pods: &[],
             vmis: &[],

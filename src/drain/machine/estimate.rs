@@ -106,7 +106,7 @@ impl Machine {
 pub(super) fn going(verdict: &Verdict) -> Option<Going> {
     Some(match verdict {
         Verdict::Evict(Lane::Migrate) | Verdict::Ask => Going::Queued,
-        Verdict::Evict(Lane::Shutdown) => Going::Ending,
+        Verdict::Evict(Lane::Shutdown) | Verdict::Stop => Going::Ending,
         Verdict::Evict(Lane::External) | Verdict::Blocked(_) | Verdict::Ignore(_) => Going::Unknown,
         Verdict::Gone => return None,
         Verdict::Wait(why) => match why {
@@ -118,19 +118,26 @@ pub(super) fn going(verdict: &Verdict) -> Option<Going> {
             | Wait::ClusterSlots { .. }
             | Wait::Arriving { .. }
             | Wait::Starting
+            | Wait::OwnerUnread
             | Wait::VmiUnseen
             | Wait::PodUnseen
             | Wait::Retry { .. }
             | Wait::Cordon { .. } => Going::Queued,
             Wait::Scheduling
+            | Wait::Unplaced
             | Wait::Migrating { .. }
             | Wait::MigratingUnseen
             | Wait::ForeignMigration => Going::Moving,
             Wait::LeftOver => Going::Leaving,
-            Wait::ShuttingDown | Wait::VmiGone | Wait::PodGone => Going::Ending,
-            Wait::HeldBack(_) | Wait::External | Wait::NamespaceTerminating | Wait::Scheduled => {
-                Going::Unknown
+            Wait::ShuttingDown | Wait::Stopping { .. } | Wait::VmiGone | Wait::PodGone => {
+                Going::Ending
             }
+            Wait::LeftAlone { .. }
+            | Wait::GivenUp
+            | Wait::HeldBack(_)
+            | Wait::External
+            | Wait::NamespaceTerminating
+            | Wait::Scheduled => Going::Unknown,
         },
     })
 }

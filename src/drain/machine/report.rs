@@ -4,6 +4,7 @@ use super::Machine;
 use super::holding::note;
 use super::observe::is_still_here;
 use crate::drain::eta::Forecast;
+use crate::drain::fate::Fate;
 use crate::drain::phase::Phase;
 use crate::drain::status::{
     CordonStatus, DrainStatus, HoldStatus, HolderStatus, ScheduledStatus, Status, VmPhase, VmStatus,
@@ -45,6 +46,7 @@ impl Machine {
             } else {
                 Vec::new()
             },
+            to_start: self.owed.keys().map(ToString::to_string).collect(),
             scheduled: self.schedule.map(|due| ScheduledStatus {
                 kind: due.kind,
                 due_in: seconds_until(due.at, now),
@@ -64,7 +66,7 @@ impl Machine {
             reason: d.reason.clone(),
             running_for: now.since(d.started).as_secs_f64(),
             deadline_in: (!ended).then_some(seconds_until(d.deadline, now)),
-            on_deadline: "proceed".into(),
+            on_deadline: self.ending().word().into(),
             shutting_down: d.shutting_down,
             then: d.then,
             exit: d.exit,
@@ -123,6 +125,7 @@ impl Machine {
             out.extend(drain.undo.remains.iter().cloned());
         }
         out.extend(self.restore_warning(now));
+        out.extend(self.not_started.iter().cloned());
         // In the stop jobs the lock holds nothing any more, so nothing about it can matter.
         let matters = !self.drain.as_ref().is_some_and(|d| d.stopping);
         let trouble = Some(&self.hold.trouble).filter(|text| matters && !text.is_empty());
@@ -158,6 +161,12 @@ impl Machine {
             Phase::Evacuating => {
                 format!("{remaining} of {total} VM(s) still here, {left} until the deadline")
             }
+            Phase::FallingBack => format!(
+                "shutting down the guests that are left: {remaining} of {total} VM(s) still here, {left} until the deadline"
+            ),
+            Phase::Holding => format!(
+                "{remaining} of {total} VM(s) still here; the deadline has passed, and by policy the drain goes on"
+            ),
             Phase::Confirming => "no VM seems to be left, asking the API server once more".into(),
             Phase::Drained
                 if self.drain.as_ref().is_some_and(|d| d.shutting_down) && self.hold.held =>
@@ -229,6 +238,7 @@ fn seconds_until(when: Mono, now: Mono) -> f64 {
 }
 
 fn vm_row(track: &Track, now: Mono) -> VmStatus {
+    let (fate, choice) = (track.lot.fate.as_ref(), &track.lot.choice);
     let asking = track.in_flight.is_some() && track.shown == VmPhase::Queued;
     let took = track.ended.map(|(_, at)| {
         at.since(track.first_post.unwrap_or(track.first_seen))
@@ -252,5 +262,11 @@ fn vm_row(track: &Track, now: Mono) -> VmStatus {
         took,
         marked_by_us: track.ours && track.ended.is_none(),
         eta: None,
+        fate: fate.map_or("unknown", Fate::word).into(),
+        fate_says: fate.map(ToString::to_string).unwrap_or_default(),
+        policy: choice.way.word().into(),
+        policy_from: choice.source.to_string(),
+        policy_trouble: choice.troubles.join("; "),
+        owner: track.lot.owner.to_string(),
     }
 }

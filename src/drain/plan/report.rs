@@ -54,6 +54,12 @@ pub struct PlanVm {
     pub grace: f64,
     /// When it would be gone, from the beginning of the drain; absent where nobody can say.
     pub eta: Option<Span>,
+    /// Who owns it, e.g. `VirtualMachine (Always)`; empty when that cannot be seen.
+    pub owner: String,
+    /// Its policy: migrate, shutdown, restart, leave.
+    pub policy: String,
+    /// Who says so.
+    pub policy_from: String,
     /// Budgets that select its pod.
     pub budgets: Vec<String>,
     /// What may stand in the way, as far as the API shows it.

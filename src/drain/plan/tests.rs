@@ -1,6 +1,7 @@
 //! Pictures and answers, and the plan that is made of them.
 
 use super::*;
+use crate::drain::policy::OnDeadline;
 use crate::drain::world::{
     Amount, Compute, KubeVirtView, PdbView, PodPhase, Requirement, Rule, Strategy, VmName, VmiPhase,
 };
@@ -88,6 +89,13 @@ fn scene() -> Scene {
     Scene::at_rest(Policy::for_node("n1"), hold)
 }
 
+/// Nobody is shut down at the deadline.
+fn holding() -> Scene {
+    let mut scene = scene();
+    scene.policy.on_deadline = OnDeadline::Hold;
+    scene
+}
+
 fn answers<const N: usize>(all: [(&str, Answer); N]) -> Answers {
     all.into_iter()
         .map(|(name, answer)| (format!("pod-{name}"), Ok(answer)))
@@ -137,14 +145,16 @@ fn the_full_tier_knows_without_asking() {
     let plan = plan(&survey, &Answers::new(), &scene());
     let expected = [
         ("a", "migrates"),
-        ("b", "blocked"),
+        ("b", "shut_down"),
         ("c", "shut_down"),
         ("d", "external"),
         ("e", "shut_down"),
     ];
     assert_eq!(fates(&plan), expected);
-    assert!(plan.vms[1].says.contains("HostDeviceNotLiveMigratable"));
     assert!(plan.vms.iter().all(|vm| vm.known_by == "picture"));
+    let held = super::plan(&survey, &Answers::new(), &holding());
+    assert_eq!(held.vms[1].fate, "blocked");
+    assert!(held.vms[1].says.contains("HostDeviceNotLiveMigratable"));
     assert_eq!(plan.exit(), PLAN_EXIT);
     assert!(
         plan.says.starts_with("5 VM(s): 1 live-migrate"),
@@ -167,7 +177,7 @@ fn the_base_tier_asks_and_believes_the_answers() {
     let plan = plan(&survey, &told, &scene());
     let expected = [
         ("a", "migrates"),
-        ("b", "blocked"),
+        ("b", "shut_down"),
         ("c", "shut_down"),
         ("d", "unknown"),
     ];
@@ -302,13 +312,13 @@ fn need_against_limit() {
         ("b", Strategy::LiveMigrate, false),
     ]);
     let at = |scene: &Scene| plan(&survey, &Answers::new(), scene).time;
-    let time = at(&scene());
+    let time = at(&holding());
     assert_eq!(
         (time.fits.as_str(), time.grace, time.unknown),
         ("yes", 60.0, 1)
     );
     assert_eq!(time.limit, Some(2670.0));
-    let mut short = scene();
+    let mut short = holding();
     short.hold.limit = Some(Duration::from_secs(30));
     assert_eq!(at(&short).fits, "no");
     short.hold.held = false;
@@ -320,10 +330,10 @@ fn need_against_limit() {
     assert_eq!(at(&short).fits, "tight");
     let unknown = Scene {
         hold: HoldView::default(),
-        ..scene()
+        ..holding()
     };
     assert_eq!(at(&unknown).fits, "unknown");
-    let plan = plan(&survey, &Answers::new(), &scene());
+    let plan = plan(&survey, &Answers::new(), &holding());
     assert!(plan.vms[0].eta.is_some() && plan.vms[1].eta.is_none());
 }
 
@@ -405,4 +415,40 @@ fn where_no_other_node_fits() {
     survey.nodes = seen(vec![room("n1")]);
     let plan = plan(&survey, &Answers::new(), &scene());
     assert_eq!(plan.vms[0].hints, ["there is no other node"]);
+}
+
+#[test]
+fn owners_and_policies_decide() {
+    use crate::drain::world::{RunStrategy, VmView};
+    let mut survey = full(&[
+        ("always", Strategy::None, true),
+        ("manual", Strategy::None, true),
+        ("stays", Strategy::LiveMigrate, true),
+    ]);
+    let vm = |name: &str, run| VmView {
+        vm: VmName {
+            namespace: "vms".into(),
+            name: name.into(),
+        },
+        run: Some(run),
+        ..VmView::default()
+    };
+    survey.picture.vms = seen(vec![
+        vm("always", RunStrategy::Always),
+        vm("manual", RunStrategy::Manual),
+        VmView {
+            policy: Some("leave".into()),
+            ..vm("stays", RunStrategy::Always)
+        },
+    ]);
+    let plan = plan(&survey, &Answers::new(), &scene());
+    let expected = [
+        ("always", "restarted_elsewhere"),
+        ("manual", "shut_down"),
+        ("stays", "left"),
+    ];
+    assert_eq!(fates(&plan), expected);
+    assert_eq!(plan.vms[0].owner, "VirtualMachine (Always)");
+    assert_eq!(plan.vms[2].policy, "leave");
+    assert!(plan.vms[2].policy_from.contains("annotation"));
 }

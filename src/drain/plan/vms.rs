@@ -6,9 +6,11 @@ use crate::drain::answer::Answer;
 use crate::drain::budgets::{Class, diagnose, matters, over};
 use crate::drain::fate::{Course, Facts, Fate, course, course_of_answer, fate};
 use crate::drain::judge::is_inbound;
+use crate::drain::machine::{chosen, owner_of};
+use crate::drain::policy::OnDeadline;
 use crate::drain::verdict::Blocked;
 use crate::drain::ways::Way;
-use crate::drain::world::{Owner, PdbView, PodView, Strategy, VmiPhase, VmiView};
+use crate::drain::world::{Owner, PdbView, PodView, Strategy, VmView, VmiPhase, VmiView};
 use std::time::Duration;
 
 /// A VM with what its row was made of.
@@ -60,7 +62,10 @@ fn row<'a>(
     let vmi = vmi_of(pod, survey);
     let pdbs = survey.picture.pdbs.seen().map_or(&[][..], Vec::as_slice);
     let pdbs = over(pdbs, &pod.pod);
-    let known = known(pod, vmi, survey, answer, scene);
+    let vm = vm_of(pod, survey);
+    let owner = vmi.map_or_else(Owner::default, |vmi| owner_of(vmi, vm));
+    let choice = chosen(&scene.policy.ways, &pod.vm, Some(pod), vm);
+    let known = known(pod, vmi, (&owner, choice.way), survey, answer, scene);
     let mut row = Row {
         fate: known.fate,
         pod,
@@ -86,6 +91,9 @@ fn row<'a>(
         memory: vmi.and_then(|vmi| vmi.memory).or(pod.memory),
         grace: row.grace().as_secs_f64(),
         eta: None,
+        owner: owner.to_string(),
+        policy: choice.way.word().into(),
+        policy_from: choice.source.to_string(),
         budgets: row.pdbs.iter().map(|pdb| pdb.pdb.name.clone()).collect(),
         hints,
     };
@@ -104,6 +112,7 @@ struct Known {
 fn known(
     pod: &PodView,
     vmi: Option<&VmiView>,
+    (owner, way): (&Owner, Way),
     survey: &Survey,
     answer: Option<&Result<Answer, String>>,
     scene: &Scene,
@@ -139,19 +148,21 @@ fn known(
     if starting && matches!(course, Course::Refused | Course::Unknown) {
         return unsettled("is still starting; KubeVirt does not know yet whether it can migrate");
     }
-    let owner = owner(vmi, survey);
     let facts = Facts {
         course,
         reason: vmi.map_or("", |vmi| &vmi.not_migratable),
-        owner: &owner,
-        way: Way::Migrate,
+        owner,
+        way,
         consent: scene.consent(),
+        gives_up: scene.policy.on_deadline == OnDeadline::ShutdownVms,
         host_goes: true,
     };
     let fate = fate(&facts);
-    let asks_budgets = course == Course::Stops
+    // A guest that is stopped by the deletion of its pod asks no budget.
+    let stops = course == Course::Stops
         || (course == Course::Unknown
             && matters(strategy, vmi.and_then(|vmi| vmi.live_migratable)) == Some(true));
+    let asks_budgets = stops && way != Way::Leave;
     let blocked = asks_budgets.then(|| refused(pod, survey, answer)).flatten();
     let says = match (&fate, answer) {
         (Fate::Unknown, Some(Err(why))) => Some(format!("not known: {why}")),
@@ -180,17 +191,10 @@ fn strategy(vmi: Option<&VmiView>, survey: &Survey) -> Option<Strategy> {
     vmi.and_then(|vmi| vmi.strategy.or_else(of_cluster))
 }
 
-/// Who owns it, as far as its VMI tells.
-fn owner(vmi: Option<&VmiView>, survey: &Survey) -> Owner {
-    let (Some(vmi), true) = (vmi, survey.picture.vmis.seen().is_some()) else {
-        return Owner::Unseen;
-    };
-    match vmi.owner_kind.as_str() {
-        "" => Owner::Standalone,
-        "VirtualMachine" => Owner::Vm(None),
-        "VirtualMachineInstanceReplicaSet" => Owner::ReplicaSet,
-        other => Owner::Other(other.to_owned()),
-    }
+/// The VM behind a VMI, where VMs can be read.
+fn vm_of<'a>(pod: &PodView, survey: &'a Survey) -> Option<&'a VmView> {
+    let vms = survey.picture.vms.seen()?;
+    vms.iter().find(|vm| vm.vm == pod.vm)
 }
 
 /// The budget that refuses its eviction, by the answer or, without one, by the budgets themselves.

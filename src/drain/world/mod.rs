@@ -117,6 +117,8 @@ pub struct Picture {
     pub pods: Sight<Vec<PodView>>,
     /// VMIs of this node and those on their way to it.
     pub vmis: Sight<Vec<VmiView>>,
+    /// VirtualMachines of the VMIs of this node, as far as they were read yet.
+    pub vms: Sight<Vec<VmView>>,
     /// VMIMs of the whole cluster.
     pub migrations: Sight<Vec<MigrationView>>,
     /// Budgets that select launcher pods of this node.

@@ -123,8 +123,6 @@ impl Stage for BinaryStage {
             }
             AgentDo::Start(away) => self.process(away, Some(Duration::ZERO)),
             AgentDo::Reload(_) => self.service.signal(Signal::SIGHUP),
-            AgentDo::Extend(_) => return Err(NotPlayed::NotYet("`extend`")),
-            AgentDo::Release(_) => return Err(NotPlayed::NotYet("`release`")),
             AgentDo::File(file) if file.path == STATE_FILE => {
                 let state = self.folder.path().join("state");
                 let written = std::fs::create_dir_all(&state)
@@ -134,6 +132,8 @@ impl Stage for BinaryStage {
             AgentDo::File(_) => return Err(NotPlayed::NotYet("other files than the state file")),
             AgentDo::Trigger(_)
             | AgentDo::Cancel(_)
+            | AgentDo::Extend(_)
+            | AgentDo::Release(_)
             | AgentDo::Restore(_)
             | AgentDo::Plan(_)
             | AgentDo::Doctor(_) => {

@@ -273,8 +273,6 @@ impl Stage for ModelStage {
                     agent.reload.send_replace(policy);
                 }
             }
-            AgentDo::Extend(_) => return Err(NotPlayed::NotYet("`extend`")),
-            AgentDo::Release(_) => return Err(NotPlayed::NotYet("`release`")),
             AgentDo::Plan(keys) => {
                 let handle = self.agent.as_ref().map(|agent| agent.handle.clone());
                 commands::plan(handle, keys.save.clone(), self.results.clone());
@@ -285,7 +283,11 @@ impl Stage for ModelStage {
             }
             AgentDo::File(file) if file.path == STATE_FILE => self.store.put(&file.content),
             AgentDo::File(_) => return Err(NotPlayed::NotYet("other files than the state file")),
-            AgentDo::Trigger(_) | AgentDo::Cancel(_) | AgentDo::Restore(_) => {
+            AgentDo::Trigger(_)
+            | AgentDo::Cancel(_)
+            | AgentDo::Extend(_)
+            | AgentDo::Release(_)
+            | AgentDo::Restore(_) => {
                 let handle = self.agent.as_ref().map(|agent| agent.handle.clone());
                 commands::give(what, handle, self.results.clone())?;
             }
