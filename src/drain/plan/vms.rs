@@ -86,7 +86,7 @@ fn row<'a>(
         name: pod.vm.name.clone(),
         pod: pod.pod.name.clone(),
         fate: row.fate.word().into(),
-        says: known.says.unwrap_or_else(|| row.fate.to_string()),
+        says: known.says.unwrap_or_else(|| sentence(&row)),
         known_by: known.by.into(),
         memory: vmi.and_then(|vmi| vmi.memory).or(pod.memory),
         grace: row.grace().as_secs_f64(),
@@ -98,6 +98,16 @@ fn row<'a>(
         hints,
     };
     row
+}
+
+/// The fate's sentence; of a guest that is shut down because it cannot migrate, with KubeVirt's reason.
+fn sentence(row: &Row<'_>) -> String {
+    let reason = row.vmi.map_or("", |vmi| vmi.not_migratable.as_str());
+    if row.fate.stops_guest() && !reason.is_empty() {
+        format!("{}; it cannot be live-migrated: {reason}", row.fate)
+    } else {
+        row.fate.to_string()
+    }
 }
 
 /// What is known of a VM's fate.
