@@ -2,8 +2,9 @@
 
 use super::options::{self, Options};
 use super::{NAME, PATH, REFUSED};
+use crate::drain::plan::Plan;
 use crate::drain::status::Status;
-use crate::drain::trigger::Trigger;
+use crate::drain::trigger::{Ending, Trigger};
 use crate::host::Timing;
 use crate::host::login1::{self, CallError, within};
 use futures_util::{FutureExt, StreamExt};
@@ -60,8 +61,11 @@ impl From<CallError> for ClientError {
 trait Agent1 {
     fn trigger(&self, options: &Options) -> zbus::Result<String>;
     fn cancel(&self, options: &Options) -> zbus::Result<String>;
+    fn extend(&self, by_usec: u64) -> zbus::Result<String>;
+    fn release(&self, options: &Options) -> zbus::Result<String>;
     fn restore(&self, options: &Options) -> zbus::Result<String>;
     fn get_status(&self) -> zbus::Result<String>;
+    fn get_plan(&self) -> zbus::Result<String>;
 }
 
 /// A connection to the daemon.
@@ -101,6 +105,18 @@ impl Client {
         Ok(within(ANSWER, "Cancel", self.agent.cancel(&options)).await?)
     }
 
+    /// Moves the deadline; what the daemon says about it.
+    pub async fn extend(&self, by: Duration) -> Result<String, ClientError> {
+        let usec = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        Ok(within(ANSWER, "Extend", self.agent.extend(usec)).await?)
+    }
+
+    /// Ends the drain now; what the daemon says about it.
+    pub async fn release(&self, ending: Ending) -> Result<String, ClientError> {
+        let options = options::release_to(ending);
+        Ok(within(ANSWER, "Release", self.agent.release(&options)).await?)
+    }
+
     /// Gives the node back; what the daemon says about it.
     pub async fn restore(&self) -> Result<String, ClientError> {
         let options = Options::new();
@@ -112,6 +128,13 @@ impl Client {
         let json = within(self.probe, "GetStatus", self.agent.get_status()).await?;
         serde_json::from_str(&json)
             .map_err(|e| ClientError::Failed(format!("the daemon's status cannot be read: {e}")))
+    }
+
+    /// What would become of every VM now.
+    pub async fn plan(&self) -> Result<Plan, ClientError> {
+        let json = within(ANSWER, "GetPlan", self.agent.get_plan()).await?;
+        serde_json::from_str(&json)
+            .map_err(|e| ClientError::Failed(format!("the daemon's plan cannot be read: {e}")))
     }
 
     /// Follows the status: the first one comes at once, further ones with every change and at least every

@@ -14,13 +14,17 @@ Examples:
   vmdrain-agent reboot --reason 'new kernel' move the VMs away, then reboot
   vmdrain-agent trigger --deadline 20m       move the VMs away, leave the host up
   vmdrain-agent cancel                       call it off and give the node back
+  vmdrain-agent plan                         what would become of every VM, and is there time
+  vmdrain-agent doctor                       what is not as it should be, and the cure
 
 Exit codes:
   0 done, the node is empty       4 refused (the message says why)
   1 failed                        5 cancelled
   2 wrong command line            6 the daemon cannot be reached
   3 ended with VMs left           7 the API server cannot be reached
-                                  130 interrupted; the drain goes on";
+  10 plan: some VM would be shut down or left
+  11 doctor: warnings             12 doctor: failures
+  130 interrupted; the drain goes on";
 
 /// The whole command line.
 #[derive(Clone, Debug, Parser)]
@@ -111,6 +115,29 @@ that logind has announced cannot be called off this way.")]
         #[arg(long)]
         abort_migrations: bool,
     },
+    /// Move the deadline of the running drain
+    #[command(after_help = "\
+Example:
+  vmdrain-agent extend 10m
+
+While logind holds a shutdown it waits no longer than its own limit; what it does not give is refused.")]
+    Extend {
+        /// By how much, e.g. 10m
+        #[arg(value_name = "DURATION", value_parser = extension)]
+        by: Duration,
+    },
+    /// Enough, go now: end the running drain, and let the host go
+    #[command(after_help = "\
+Without an option it ends as its policy for the deadline says, only now. Said again, it does not wait
+for guests that are still shutting down. It works while a shutdown is held and in the stop job, too.")]
+    Release {
+        /// Shut down the guests that are left, each with its grace period
+        #[arg(long)]
+        shutdown_vms: bool,
+        /// Let the host go as it is; VMs that are left are named
+        #[arg(long, conflicts_with = "shutdown_vms")]
+        proceed: bool,
+    },
     /// Uncordon this node, if the cordon is ours
     Restore,
     /// Show what happens on this node, to which VM and why
@@ -123,6 +150,35 @@ Examples:
         #[arg(short, long)]
         watch: bool,
         /// How to show it; with -w, json is one line per change
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
+    /// Show what would become of every VM if the host went down now, and whether there is time for it
+    #[command(after_help = "\
+Nothing is changed: every VM's eviction is asked for as a dry run.
+
+Examples:
+  vmdrain-agent plan && systemctl reboot     reboot only when no VM has to be shut down
+  vmdrain-agent plan -o json | jq -r '.budgets[].cure.manifest // empty'
+                                             disruption budgets corrected, for kubectl apply -f -
+
+Exit code 10: some VM would be shut down or left. docs/plan.schema.json describes the JSON.")]
+    Plan {
+        /// How to show it
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
+    /// Look for what would go wrong in a drain: this host, its rights, its cluster; every finding with its cure
+    #[command(after_help = "\
+Works with and without the daemon. As root it sees everything; as another user it says what it could not see.
+
+Examples:
+  vmdrain-agent doctor                       after the installation, and from time to time
+  vmdrain-agent doctor -o json               for programs; docs/doctor.schema.json describes it
+
+Exit code 11: warnings, 12: failures.")]
+    Doctor {
+        /// How to show it
         #[arg(short, long, value_enum, default_value_t = Format::Table)]
         output: Format,
     },
@@ -182,7 +238,8 @@ pub struct How {
     /// How long it may take, e.g. 30m
     #[arg(long, value_name = "DURATION", value_parser = deadline)]
     pub deadline: Option<Duration>,
-    /// What happens when the deadline comes and VMs are left: proceed (let the host go)
+    /// What happens when the deadline comes and VMs are left: shutdown-vms (in time before it their guests are shut
+    /// down), hold (go on draining), proceed (let the host go), abort (give the node back)
     #[arg(long, value_name = "POLICY", value_parser = on_deadline)]
     pub on_deadline: Option<OnDeadline>,
     /// Guests that cannot migrate may be shut down although the host stays up
@@ -258,6 +315,7 @@ impl How {
             on_deadline: self.on_deadline,
             allow_guest_shutdown: self.allow_guest_shutdown,
             keep_cordoned: self.keep_cordoned,
+            shutdown_vms: false,
             stop_job: false,
         }
     }
@@ -270,12 +328,16 @@ fn deadline(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn on_deadline(text: &str) -> Result<OnDeadline, String> {
-    match text {
-        "proceed" => Ok(OnDeadline::Proceed),
-        "shutdown-vms" | "hold" | "abort" => Err(
-            "not yet: this version can only proceed, that is let the host go and name every VM that is left".into(),
-        ),
-        _ => Err("the only policy of this version is proceed".into()),
+fn extension(text: &str) -> Result<Duration, String> {
+    match seconds::parse(text)? {
+        Duration::ZERO => Err("a deadline is moved by more than nothing".into()),
+        span => Ok(span),
     }
+}
+
+fn on_deadline(text: &str) -> Result<OnDeadline, String> {
+    let known = OnDeadline::ALL.into_iter().find(|policy| policy.word() == text);
+    known.ok_or_else(|| {
+        format!("the policies are {}", OnDeadline::ALL.map(OnDeadline::word).join(", "))
+    })
 }

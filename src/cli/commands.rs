@@ -13,10 +13,11 @@ use crate::agent::service::Setup;
 use crate::bus::Client;
 use crate::config::{Live, Sources};
 use crate::drain::phase::Phase;
-use crate::drain::trigger::{Then, Trigger};
+use crate::drain::trigger::{Ending, Then, Trigger};
 use crate::telemetry::logging;
 use clap::CommandFactory;
 use futures_util::Stream;
+use std::time::Duration;
 
 /// Carries out what was typed.
 ///
@@ -34,6 +35,18 @@ pub(super) async fn carry_out(args: Args, screen: &mut Screen) -> Result<Exit, F
         Command::Cancel { abort_migrations } => {
             cancel(&connect(&global).await?, abort_migrations, screen).await
         }
+        Command::Extend { by } => extend(&connect(&global).await?, by, screen).await,
+        Command::Release {
+            shutdown_vms,
+            proceed,
+        } => {
+            let ending = match (shutdown_vms, proceed) {
+                (true, _) => Ending::ShutdownVms,
+                (false, true) => Ending::Proceed,
+                (false, false) => Ending::Policy,
+            };
+            release(&connect(&global).await?, ending, screen).await
+        }
         Command::Restore => restore(&connect(&global).await?, screen).await,
         Command::Status { watch, output } => {
             let daemon = connect(&global).await?;
@@ -43,6 +56,10 @@ pub(super) async fn carry_out(args: Args, screen: &mut Screen) -> Result<Exit, F
                 status(&daemon, output, screen).await
             }
         }
+        Command::Plan { output } => {
+            super::plan::show(&connect(&global).await?, output, screen).await
+        }
+        Command::Doctor { output } => super::doctor::show(&global, output, screen).await,
         Command::HoldStop => Ok(hold_stop::run(&global, screen).await),
         Command::Config { what } => {
             let sources = sources(&global);
@@ -78,7 +95,7 @@ pub(super) fn sources(global: &Global) -> Sources {
     Sources::host(global.config.as_deref(), global.set.clone())
 }
 
-async fn connect(global: &Global) -> Result<Client, Failure> {
+pub(super) async fn connect(global: &Global) -> Result<Client, Failure> {
     Client::connect(global.bus.as_deref())
         .await
         .map_err(|error| super::daemon::CallError::from(error).into())
@@ -194,6 +211,28 @@ pub(super) async fn cancel(
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
     let answer = daemon.cancel(abort_migrations).await?;
+    screen.line(&answer)?;
+    Ok(Exit::Done)
+}
+
+/// `extend`.
+pub(super) async fn extend(
+    daemon: &impl Daemon,
+    by: Duration,
+    screen: &mut Screen,
+) -> Result<Exit, Failure> {
+    let answer = daemon.extend(by).await?;
+    screen.line(&answer)?;
+    Ok(Exit::Done)
+}
+
+/// `release`.
+pub(super) async fn release(
+    daemon: &impl Daemon,
+    ending: Ending,
+    screen: &mut Screen,
+) -> Result<Exit, Failure> {
+    let answer = daemon.release(ending).await?;
     screen.line(&answer)?;
     Ok(Exit::Done)
 }

@@ -2,8 +2,9 @@
 //! process ([`Handle`], `--standalone`) and the tests do.
 
 use crate::agent::command::{Answer, Command, Handle};
+use crate::drain::plan::Plan;
 use crate::drain::status::Status;
-use crate::drain::trigger::Trigger;
+use crate::drain::trigger::{Ending, Trigger};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,10 +39,18 @@ pub trait Daemon {
     fn trigger(&self, trigger: &Trigger) -> impl Future<Output = Result<String, CallError>>;
     /// Calls the drain off; answers what will happen.
     fn cancel(&self, abort_migrations: bool) -> impl Future<Output = Result<String, CallError>>;
+    /// Moves the deadline; answers how much is left.
+    fn extend(&self, by: Duration) -> impl Future<Output = Result<String, CallError>>;
+    /// Ends the drain now; answers what will happen.
+    fn release(&self, ending: Ending) -> impl Future<Output = Result<String, CallError>>;
     /// Gives the node back; answers what has happened, and what was not waited for.
     fn restore(&self) -> impl Future<Output = Result<String, CallError>>;
     /// The status of now.
     fn status(&self) -> impl Future<Output = Result<Arc<Status>, CallError>>;
+    /// What would become of every VM now.
+    fn plan(&self) -> impl Future<Output = Result<Plan, CallError>> {
+        std::future::ready(Err(CallError::Failed("no plan can be made here".into())))
+    }
     /// The status of now and every further one.
     fn follow(&self) -> impl Future<Output = Result<Self::Feed, CallError>>;
 }
@@ -87,12 +96,24 @@ impl Daemon for Handle {
         .await
     }
 
+    async fn extend(&self, by: Duration) -> Result<String, CallError> {
+        ask(self, |answer| Command::Extend { by, answer }).await
+    }
+
+    async fn release(&self, ending: Ending) -> Result<String, CallError> {
+        ask(self, |answer| Command::Release { ending, answer }).await
+    }
+
     async fn restore(&self) -> Result<String, CallError> {
         ask(self, Command::Restore).await
     }
 
     async fn status(&self) -> Result<Arc<Status>, CallError> {
         self.status_now().await.map(Arc::new).ok_or_else(ended)
+    }
+
+    async fn plan(&self) -> Result<Plan, CallError> {
+        self.plan_now().await.ok_or_else(ended)
     }
 
     async fn follow(&self) -> Result<HandleFeed, CallError> {

@@ -15,7 +15,7 @@ use crate::agent::ports::Clock;
 use crate::drain::action::{Fault, FaultClass};
 use crate::drain::answer::Reply;
 use crate::drain::world::{
-    CordonNote, Fresh, Malformed, MigrationView, NodeView, ObjectRef, PodView, VmiView,
+    CordonNote, Fresh, Malformed, MigrationView, NodeView, ObjectRef, PodView, VmName, VmiView,
 };
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
@@ -170,6 +170,19 @@ impl<C: Clock> KubeCluster<C> {
         Ok(self.send(&what, request).await?.reply())
     }
 
+    /// PUT start of a VM. Its successful answer has no body.
+    pub(super) async fn put_start(&self, vm: &VmName) -> Result<Reply, Fault> {
+        let what = format!("start VM {vm}");
+        let path = format!(
+            "/apis/subresources.kubevirt.io/v1/namespaces/{}/virtualmachines",
+            vm.namespace
+        );
+        let params = PostParams::default();
+        let request =
+            Request::new(path).replace_subresource("start", &vm.name, &params, b"{}".to_vec());
+        Ok(self.send(&what, request).await?.reply())
+    }
+
     /// DELETE of a VMIM, which aborts it.
     pub(super) async fn delete_vmim(&self, migration: &ObjectRef) -> Result<Reply, Fault> {
         let what = format!("delete migration {migration}");
@@ -177,14 +190,15 @@ impl<C: Clock> KubeCluster<C> {
             "/apis/kubevirt.io/v1/namespaces/{}/virtualmachineinstancemigrations",
             migration.namespace
         );
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(migration.uid.clone()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let request = Request::new(path).delete(&migration.name, &params);
+        let request = Request::new(path).delete(&migration.name, &of_uid(&migration.uid));
+        Ok(self.send(&what, request).await?.reply())
+    }
+
+    /// DELETE of a pod by UID. Without a grace period of ours: the pod's own is the one that its guest was promised.
+    pub(super) async fn delete_pod(&self, pod: &ObjectRef) -> Result<Reply, Fault> {
+        let what = format!("delete pod {pod}");
+        let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);
+        let request = Request::new(path).delete(&pod.name, &of_uid(&pod.uid));
         Ok(self.send(&what, request).await?.reply())
     }
 
@@ -238,6 +252,17 @@ impl<C: Clock> KubeCluster<C> {
         let request = request
             .map_err(|error| fault::fault(FaultClass::Fatal, what, &fault::plain(&error)))?;
         self.connection.send(what, self.clock.now(), request).await
+    }
+}
+
+/// Only the very object that was meant.
+fn of_uid(uid: &str) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
     }
 }
 

@@ -5,13 +5,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Keys and sections of the contract that nothing reads yet.
-const NOT_YET: [&str; 14] = [
+const NOT_YET: [&str; 11] = [
     "drain.api_unreachable_timeout",
     "drain.allow_empty_dir",
     "drain.allow_unmanaged_pods",
-    "drain.max_attempts",
-    "drain.skip",
-    "policy.rule",
     "host.wall",
     "gates",
     "request",
@@ -23,17 +20,12 @@ const NOT_YET: [&str; 14] = [
 ];
 
 /// Values of the contract that nothing carries out yet.
-const VALUES_NOT_YET: [(&str, &[&str], &str); 3] = [
+const VALUES_NOT_YET: [(&str, &[&str], &str); 2] = [
     ("drain.scope", &["all-pods"], "vms"),
     (
         "drain.on_deadline",
         &["shutdown-vms", "hold", "abort"],
         "proceed",
-    ),
-    (
-        "policy.default",
-        &["shutdown", "restart", "leave"],
-        "migrate",
     ),
 ];
 

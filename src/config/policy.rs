@@ -3,6 +3,7 @@
 use super::settings::Settings;
 use super::values::span_text;
 use crate::drain::policy::{Policy, Timing};
+use crate::drain::ways::Ways;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ impl Settings {
             pacing: self.drain.pacing,
             deadline: self.drain.deadline,
             on_deadline: self.drain.on_deadline,
+            max_attempts: self.drain.max_attempts,
             consent: self.drain.allow_guest_shutdown,
             on_foreign_uncordon: self.drain.on_foreign_uncordon,
             on_scheduled: self.host.on_scheduled_shutdown,
@@ -21,6 +23,11 @@ impl Settings {
             margin: self.budget.margin,
             restore: self.restore.enabled,
             restore_wait: self.restore.wait,
+            ways: Ways {
+                default: self.policy.default,
+                rules: self.policy.rule.clone(),
+                skip: self.drain.skip.clone(),
+            },
             timing: Timing {
                 request: self.cluster.request_timeout,
                 ..self.timing.core
@@ -50,6 +57,9 @@ impl Settings {
             *span = quicken(*span);
         }
         fast.drain.deadline = fast.drain.deadline.map(quicken);
+        for rule in &mut fast.policy.rule {
+            rule.deadline = rule.deadline.map(quicken);
+        }
         fast.budget.migration_rate = Some(quicker_rate(self.budget.rate(), factor));
         let mut timing = serde_json::to_value(&self.timing).map_err(|why| why.to_string())?;
         each_span(&mut timing, &|span| {

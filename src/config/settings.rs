@@ -8,6 +8,7 @@ use super::values::{auto_rate, auto_span, span};
 use crate::drain::policy::{
     Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing, seconds,
 };
+use crate::drain::ways::{Rule, Selector, Way};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub enum Scope {
 }
 
 /// `[drain]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Drain {
     /// When migrating VMs are evicted.
@@ -80,27 +81,39 @@ pub struct Drain {
     pub deadline: Option<Duration>,
     /// What happens then.
     pub on_deadline: OnDeadline,
+    /// Failed migrations of one VM after which it is given up.
+    pub max_attempts: u32,
     /// Whether guests may be shut down.
     pub allow_guest_shutdown: Consent,
     /// Answer to somebody else's uncordon in mid-drain.
     pub on_foreign_uncordon: OnForeignUncordon,
+    /// Label selectors of VMs that are left alone.
+    pub skip: Vec<Selector>,
 }
 
-/// What a drain does with a VM.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// What KubeVirt makes of an eviction: a live migration wherever the VM allows it.
-    #[default]
-    Migrate,
+impl Default for Drain {
+    fn default() -> Self {
+        Self {
+            pacing: Pacing::default(),
+            scope: Scope::default(),
+            deadline: None,
+            on_deadline: OnDeadline::default(),
+            max_attempts: 3,
+            allow_guest_shutdown: Consent::default(),
+            on_foreign_uncordon: OnForeignUncordon::default(),
+            skip: Vec::new(),
+        }
+    }
 }
 
 /// `[policy]`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VmPolicy {
-    /// For every VM that says nothing itself.
+    /// For every VM that says nothing itself and that no rule matches.
     pub default: Way,
+    /// `[[policy.rule]]`, the first that matches counts.
+    pub rule: Vec<Rule>,
 }
 
 /// `[budget]`.
@@ -206,11 +219,12 @@ pub struct Constants {
 }
 
 /// Waits that may be left out; any other duration or count of zero makes no sense.
-const MAY_BE_ZERO: [&str; 4] = [
+const MAY_BE_ZERO: [&str; 5] = [
     "budget.margin",
     "timing.linger",
     "timing.queue_patience",
     "timing.settle",
+    "timing.stop_slack",
 ];
 
 /// Beyond this a duration is a slip of the pen, and sums and products of them could leave their range.
@@ -255,6 +269,11 @@ impl Settings {
             let span = value.as_str().and_then(|text| seconds::parse(text).ok());
             if span.is_some_and(|span| span > LONGEST) {
                 fault(&key, "is longer than 10 years");
+            }
+        }
+        for (at, rule) in self.policy.rule.iter().enumerate() {
+            if let Some(why) = rule.trouble() {
+                fault("policy.rule", &format!("number {} {why}", at + 1));
             }
         }
         let timing = &self.timing.core;

@@ -2,8 +2,8 @@
 
 use super::answer::Reply;
 use super::record::Record;
-use super::trigger::{Refusal, Schedule, Shutdown, Then, Trigger};
-use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
+use super::trigger::{Ending, Refusal, Schedule, Shutdown, Then, Trigger};
+use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -74,6 +74,21 @@ pub enum Action {
         id: EffectId,
         /// The VMIM.
         migration: ObjectRef,
+    },
+    /// PUT `virtualmachines/<name>/start`: KubeVirt starts a VM that is stopped. Answer: [`Outcome::Reply`].
+    StartVm {
+        /// Number of this effect.
+        id: EffectId,
+        /// The VM.
+        vm: VmName,
+    },
+    /// DELETE of a launcher pod with UID precondition and its own grace period: the guest is shut down.
+    /// Answer: [`Outcome::Reply`].
+    StopGuest {
+        /// Number of this effect.
+        id: EffectId,
+        /// The pod; `uid` is the precondition.
+        pod: ObjectRef,
     },
     /// Write the record down, before anything that follows in the queue happens.
     Persist(Box<Record>),
@@ -235,6 +250,20 @@ pub enum Input {
         token: Token,
         /// Also delete the VMIMs of the VMs that we marked.
         abort_migrations: bool,
+    },
+    /// An operator moves the deadline.
+    Extend {
+        /// The command.
+        token: Token,
+        /// By how much.
+        by: Duration,
+    },
+    /// An operator wants the hold to end now.
+    Release {
+        /// The command.
+        token: Token,
+        /// How.
+        ending: Ending,
     },
     /// An operator gives the node back by hand.
     Restore(Token),

@@ -2,12 +2,32 @@
 
 use super::action::EffectId;
 use super::answer::{Answer, Pause};
+use super::fate::Lot;
 use super::policy::Timing;
 use super::status::VmPhase;
+use super::stop::Stopping;
 use super::time::Mono;
 use super::world::{ObjectRef, VmName};
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// How a VM goes, as far as its time is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Going {
+    /// Nobody can say when it goes.
+    #[default]
+    Unknown,
+    /// It waits for its turn.
+    Queued,
+    /// KubeVirt has accepted it and has not begun.
+    Accepted,
+    /// It is being migrated.
+    Moving,
+    /// It has moved, its old pod ends.
+    Leaving,
+    /// Its guest is being shut down.
+    Ending,
+}
 
 /// Memory of one launcher pod (or of a VMI whose pod was not seen yet).
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,6 +40,8 @@ pub struct Track {
     pub vmi_uid: String,
     /// Memory in bytes, for the order.
     pub memory: u64,
+    /// How long its pod may take to end.
+    pub grace: Duration,
     /// First seen.
     pub first_seen: Mono,
     /// The request that is on its way, and whether it only asks.
@@ -64,6 +86,8 @@ pub struct Track {
     pub inbound: bool,
     /// When it arrived here, where this drain saw it come.
     pub arrived: Option<Mono>,
+    /// What is to become of it.
+    pub lot: Lot,
     /// VMIMs that are to take this VM away, begun in this drain.
     pub attempts: BTreeSet<String>,
     /// A VMIM of this VM succeeded: its target node.
@@ -72,16 +96,41 @@ pub struct Track {
     pub posts: u32,
     /// First request.
     pub first_post: Option<Mono>,
+    /// Since when its migration copies, as far as it was seen.
+    pub copying_since: Option<Mono>,
+    /// We have asked to abort its migration.
+    pub abort: Option<Abort>,
+    /// It was given up for the time being, so that others get its slot.
+    pub benched: Option<Mono>,
+    /// We have asked to stop its guest.
+    pub stop: Option<Stopping>,
     /// How and when it ended.
     pub ended: Option<(VmPhase, Mono)>,
     /// Shown phase and since when.
     pub shown: VmPhase,
     /// Since when `shown`.
     pub shown_since: Mono,
+    /// How it goes, for the estimate, and since when.
+    pub going: Going,
+    /// Since when `going`.
+    pub going_since: Mono,
+    /// When its migration (the newest attempt) was first seen to run.
+    pub moving_since: Option<Mono>,
     /// Shown sentence.
     pub says: String,
     /// Shown target node.
     pub target: Option<String>,
+}
+
+/// An abort that was asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Abort {
+    /// UID of the VMIM.
+    pub migration: String,
+    /// When it was asked for.
+    pub asked: Mono,
+    /// It was refused: what stands in the way.
+    pub refused: String,
 }
 
 impl Track {
@@ -178,12 +227,17 @@ impl Track {
 
     /// An eviction or a deletion of its pod was seen: that ends a guest.
     pub fn asked_to_end(&self) -> bool {
-        self.granted.is_some() || self.seen_deleting
+        self.granted.is_some() || self.seen_deleting || self.stopped_by_us()
     }
 
-    /// An eviction of ours has ended it, or may have.
+    /// An eviction or a stop of ours has ended it, or may have.
     pub fn evicted(&self) -> bool {
-        self.granted.is_some() || self.maybe_ours
+        self.granted.is_some() || self.maybe_ours || self.stop.is_some()
+    }
+
+    /// The API server has taken our request to stop its guest.
+    pub fn stopped_by_us(&self) -> bool {
+        self.stop.as_ref().is_some_and(|s| s.accepted.is_some())
     }
 
     /// It has come to its end here.
@@ -191,6 +245,18 @@ impl Track {
         if self.ended.is_none() {
             self.ended = Some((phase, now));
         }
+    }
+
+    /// Takes note of how it goes.
+    pub fn goes(&mut self, going: Going, now: Mono) {
+        if self.going == going {
+            return;
+        }
+        if going == Going::Moving {
+            self.moving_since = Some(now);
+        }
+        self.going = going;
+        self.going_since = now;
     }
 
     /// A migration was asked for or seen.

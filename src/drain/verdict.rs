@@ -2,6 +2,8 @@
 //!
 //! `status` prints these sentences as they are; to change a text, change it here.
 
+use super::budgets::{self, Class};
+use super::stop::HandlerDoubt;
 use super::world::VmName;
 use std::fmt;
 
@@ -12,6 +14,8 @@ pub enum Verdict {
     Ignore(Ignore),
     /// Send the eviction, as soon as its lane allows it.
     Evict(Lane),
+    /// Stop its guest by the deletion of its pod.
+    Stop,
     /// Ask by a dry run what an eviction would do (base tier, or nothing else tells).
     Ask,
     /// Something is on its way; nothing to do.
@@ -62,6 +66,8 @@ pub enum Wait {
     HeldBack(String),
     /// The target pod is being placed and started.
     Scheduling,
+    /// The target pod has not been placed or started for a long time.
+    Unplaced,
     /// Copying memory.
     Migrating {
         /// Where to.
@@ -82,6 +88,11 @@ pub enum Wait {
     LeftOver,
     /// The guest is shutting down.
     ShuttingDown,
+    /// The guest is shutting down because we have asked for it.
+    Stopping {
+        /// Why, as a sentence part.
+        why: String,
+    },
     /// The VM is still starting: whether it can migrate is not known yet.
     Starting,
     /// The picture does not show its VMI yet.
@@ -117,6 +128,15 @@ pub enum Wait {
     },
     /// Its pod is not in the picture yet.
     PodUnseen,
+    /// Its VirtualMachine was not read yet: it may have a policy of its own.
+    OwnerUnread,
+    /// Its policy leaves it alone.
+    LeftAlone {
+        /// The host goes down: its guest is shut down when all others are gone.
+        stops_last: bool,
+    },
+    /// Its own deadline has passed.
+    GivenUp,
     /// Its guest will be shut down, but not before a scheduled shutdown has come.
     Scheduled,
     /// The node is not cordoned yet, and nothing is evicted before.
@@ -144,14 +164,16 @@ pub enum Blocked {
         name: String,
         /// Needs and has.
         says: String,
-        /// It can never be satisfied as it is.
-        never: bool,
+        /// What is the matter with it, as far as that can be told.
+        class: Option<Class>,
     },
     /// More than one budget selects the pod.
     SeveralBudgets {
         /// Their names, where they can be read.
         names: Vec<String>,
     },
+    /// Its guest is to be stopped, and nobody is known to do that cleanly.
+    NoHandler(HandlerDoubt),
     /// The API server is overloaded.
     Throttled,
     /// A right is missing.
@@ -172,6 +194,9 @@ impl fmt::Display for Wait {
             }
             Self::HeldBack(why) => write!(f, "KubeVirt holds the migration back: {why}"),
             Self::Scheduling => f.write_str("target pod is being scheduled and started"),
+            Self::Unplaced => f.write_str(
+                "the target pod does not start: perhaps no other node has room for it or fits its CPU model (kubectl describe the pod tells); KubeVirt gives up after 5 minutes and tries again",
+            ),
             Self::Migrating { to } if to.is_empty() => f.write_str("migrating"),
             Self::Migrating { to } => write!(f, "migrating to {to}"),
             Self::MigratingUnseen => f.write_str("migrating (progress is not visible with the node's own rights)"),
@@ -187,6 +212,7 @@ impl fmt::Display for Wait {
             }
             Self::LeftOver => f.write_str("has moved away, its old pod here is still ending"),
             Self::ShuttingDown => f.write_str("guest is shutting down"),
+            Self::Stopping { why } => write!(f, "guest is being shut down by us: {why}"),
             Self::Starting => f.write_str("VM is still starting, KubeVirt does not know yet whether it can migrate"),
             Self::VmiUnseen => f.write_str("its VMI has not been seen yet"),
             Self::VmiGone => f.write_str("its VMI is gone, waiting for the pod to end"),
@@ -214,6 +240,14 @@ impl fmt::Display for Wait {
             Self::Cordon { why } => {
                 write!(f, "not evicted, because the node is not cordoned: {why}")
             }
+            Self::OwnerUnread => {
+                f.write_str("its VirtualMachine has not been read yet, which may name a policy")
+            }
+            Self::GivenUp => f.write_str("its own deadline has passed, the drain goes on without it"),
+            Self::LeftAlone { stops_last: false } => f.write_str("left alone by its policy"),
+            Self::LeftAlone { stops_last: true } => f.write_str(
+                "left alone by its policy until all other VMs are gone, then its guest is shut down",
+            ),
             Self::PodUnseen => f.write_str("its pod has not been seen yet"),
         }
     }
@@ -230,15 +264,8 @@ impl fmt::Display for Blocked {
             Self::ConsentNever => f.write_str(
                 "evicting it would shut the guest down, and drain.allow_guest_shutdown is \"never\"",
             ),
-            Self::Budget { name, says, never: true } => write!(
-                f,
-                "disruption budget {name} can never allow it: maxUnavailable and percentages do not work for VMs; use an integer minAvailable ({says})"
-            ),
-            Self::Budget { name, says, never: false } if name.is_empty() => {
-                write!(f, "a disruption budget does not allow it now: {says}")
-            }
-            Self::Budget { name, says, never: false } => {
-                write!(f, "disruption budget {name} does not allow it now: {says}")
+            Self::Budget { name, says, class } => {
+                f.write_str(&budgets::sentence(name, says, class.as_ref()))
             }
             Self::SeveralBudgets { names } if names.is_empty() => {
                 f.write_str("two PDBs select its pod, Kubernetes refuses such evictions; remove one of them")
@@ -247,6 +274,10 @@ impl fmt::Display for Blocked {
                 f,
                 "two PDBs: {} select its pod, Kubernetes refuses such evictions; remove one of them",
                 names.join(", ")
+            ),
+            Self::NoHandler(doubt) => write!(
+                f,
+                "its guest would be shut down now, but virt-handler, which has to do that, is not known to be alive: {doubt}; without it the guest would be killed"
             ),
             Self::Throttled => f.write_str("the API server is overloaded and asks to wait"),
             Self::Denied(why) => write!(f, "a right is missing: {why}"),

@@ -3,6 +3,8 @@
 mod answers;
 
 use super::policy::Timing;
+use super::status::VmPhase;
+use super::stop::{HandlerDoubt, StopWhy};
 use super::time::Mono;
 use super::track::Track;
 use super::verdict::{Blocked, Ignore, Lane, Verdict, Wait};
@@ -28,6 +30,8 @@ pub struct Case<'a> {
     pub migrations: &'a [&'a MigrationView],
     /// What we remember of it.
     pub track: &'a Track,
+    /// Its guest is to be stopped.
+    pub stop: Option<&'a StopWhy>,
 }
 
 /// What the verdict needs besides the VM itself.
@@ -39,8 +43,14 @@ pub struct Frame<'a> {
     pub strategy: Option<Strategy>,
     /// Guests may be shut down: `Ok`, or why not.
     pub consent: Result<(), Consentless>,
+    /// virt-handler is known to be alive, or why not: without it no guest is stopped.
+    pub handler: Result<(), HandlerDoubt>,
     /// Budgets, where they can be read.
     pub pdbs: &'a [PdbView],
+    /// All pods of the picture, for the diagnosis of budgets.
+    pub pods: &'a [PodView],
+    /// All VMIs of the picture, likewise.
+    pub vmis: &'a [VmiView],
     /// Time constants.
     pub timing: &'a Timing,
     /// Now.
@@ -71,8 +81,16 @@ pub fn verdict(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
     if pod.is_empty_of_guest() {
         return Verdict::Gone;
     }
-    if pod.deleting || case.track.granted.is_some() {
-        return Verdict::Wait(Wait::ShuttingDown);
+    if pod.deleting || case.track.granted.is_some() || case.track.stopped_by_us() {
+        return Verdict::Wait(match &case.track.stop {
+            Some(stop) => Wait::Stopping {
+                why: stop.why.clone(),
+            },
+            None => Wait::ShuttingDown,
+        });
+    }
+    if let Some(verdict) = stopped(case, pod, frame) {
+        return verdict;
     }
     if case.track.in_flight.is_some() {
         return Verdict::Wait(Wait::Asking);
@@ -82,6 +100,29 @@ pub fn verdict(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
         (None, true) => vmi_not_here(case, pod, frame),
         (None, false) => base_tier(case, pod, frame),
     }
+}
+
+/// Its guest is to be stopped, and is the one that is active here; `None`: nothing of that kind.
+fn stopped(case: &Case<'_>, pod: &PodView, frame: &Frame<'_>) -> Option<Verdict> {
+    case.stop?;
+    let active = match (case.vmi, case.vmis_seen && !case.vmi_malformed) {
+        (Some(vmi), _) => vmi.node == frame.node && !vmi.is_final() && !vmi.deleting,
+        (None, true) => false,
+        (None, false) => !is_inbound(pod, frame.node) && case.track.moved_to.is_none(),
+    };
+    if !active {
+        return None;
+    }
+    if let Err(doubt) = frame.handler {
+        return Some(Verdict::Blocked(Blocked::NoHandler(doubt)));
+    }
+    Some(match &case.track.stop {
+        Some(stop) if stop.in_flight => Verdict::Wait(Wait::Asking),
+        Some(stop) if frame.now < stop.not_before => Verdict::Wait(Wait::Retry {
+            why: stop.trouble.clone(),
+        }),
+        Some(_) | None => Verdict::Stop,
+    })
 }
 
 /// A VMI says it is here, its pod was not seen (the pod list is behind).
@@ -146,10 +187,10 @@ fn with_vmi(case: &Case<'_>, vmi: &VmiView, frame: &Frame<'_>) -> Verdict {
         return Verdict::Wait(Wait::External);
     }
     if vmi.mark.is_some() && (moving || !passed_over) {
-        return Verdict::Wait(progress(case, vmi));
+        return Verdict::Wait(progress(case, vmi, frame));
     }
     if moving {
-        let how_far = progress(case, vmi);
+        let how_far = progress(case, vmi, frame);
         let no_sign = matches!(how_far, Wait::Marked | Wait::MarkedByOthers);
         return Verdict::Wait(if no_sign {
             Wait::ForeignMigration
@@ -197,8 +238,15 @@ fn unmarked_after_acceptance(case: &Case<'_>, frame: &Frame<'_>) -> Option<Verdi
     (frame.now.since(accepted) < patience).then_some(Verdict::Wait(Wait::Marked))
 }
 
+/// Its target pod is in the same state for long.
+fn unplaced(case: &Case<'_>, frame: &Frame<'_>) -> bool {
+    let track = case.track;
+    let since = frame.now.since(track.shown_since);
+    track.shown == VmPhase::Scheduling && since >= frame.timing.unplaced
+}
+
 /// How far the migration of a marked or migrating VM is.
-fn progress(case: &Case<'_>, vmi: &VmiView) -> Wait {
+fn progress(case: &Case<'_>, vmi: &VmiView, frame: &Frame<'_>) -> Wait {
     let of_this_drain = |m: &&&MigrationView| {
         m.phase == MigrationPhase::Failed && case.track.attempts.contains(&m.migration.uid)
     };
@@ -220,6 +268,7 @@ fn progress(case: &Case<'_>, vmi: &VmiView) -> Wait {
                 Wait::Backoff { failed, why }
             }
             MigrationPhase::New | MigrationPhase::Pending => Wait::InQueue,
+            MigrationPhase::Scheduling if unplaced(case, frame) => Wait::Unplaced,
             MigrationPhase::Scheduling => Wait::Scheduling,
             MigrationPhase::Scheduled
             | MigrationPhase::PreparingTarget
@@ -285,27 +334,32 @@ pub fn ended_by_kubelet(picture: &Picture) -> BTreeMap<&str, &VmName> {
         .collect()
 }
 
-/// The node holds no VM according to these lists (design section 3.4). Answers with the VMs that are left.
+/// The node holds no VM according to these lists (design section 3.4), but for those that are left alone. Answers with
+/// the VMs that are left.
 pub fn left_here<'a>(
     picture: &'a Picture,
     node: &str,
     lingering: impl Fn(&PodView) -> bool,
+    alone: &BTreeSet<VmName>,
 ) -> Vec<&'a str> {
     let pods = picture.pods.seen().into_iter().flatten();
     let pods =
         pods.filter(|p| p.kind == PodKind::Launcher && !p.is_empty_of_guest() && !lingering(p));
+    let pods = pods.filter(|p| !alone.contains(&p.vm));
     let vmis = picture.vmis.seen().into_iter().flatten();
     let ended = ended_by_kubelet(picture);
     let vmis = vmis.filter(|v| {
         let here = v.node == node && !ended.contains_key(v.vmi.uid.as_str());
-        !v.is_final() && (here || v.target_node_label.as_deref() == Some(node))
+        !v.is_final()
+            && !alone.contains(&v.vm())
+            && (here || v.target_node_label.as_deref() == Some(node))
     });
     let migrations = picture
         .migrations
         .seen()
         .into_iter()
         .flatten()
-        .filter(|m| !m.is_final())
+        .filter(|m| !m.is_final() && !alone.contains(&m.vm))
         // KubeVirt goes on to ask for migrations of a guest that is no more.
         .filter(|m| m.target_node == node || !ended.values().any(|vm| **vm == m.vm));
     let us = |m: &&MigrationView| {

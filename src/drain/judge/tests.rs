@@ -3,6 +3,7 @@
 use super::*;
 use crate::drain::action::EffectId;
 use crate::drain::answer::Answer;
+use crate::drain::budgets::Class;
 use crate::drain::world::{Compute, ObjectRef, PodPhase};
 
 /// A VM of this node that runs and can migrate, in its pod.
@@ -50,6 +51,8 @@ struct Setting {
     strategy: Option<Strategy>,
     pdbs: Vec<PdbView>,
     now: u64,
+    stop: Option<StopWhy>,
+    handler: Result<(), HandlerDoubt>,
 }
 
 /// The plain case of the full tier, an hour into the boot.
@@ -68,6 +71,8 @@ fn full() -> Setting {
         strategy: Some(Strategy::LiveMigrate),
         pdbs: Vec::new(),
         now: 3_600_000,
+        stop: None,
+        handler: Ok(()),
     }
 }
 
@@ -107,6 +112,7 @@ impl Setting {
         let migrations: Vec<&MigrationView> = self.migrations.iter().collect();
         let case = Case {
             pod: self.pod.as_ref(),
+            stop: self.stop.as_ref(),
             vmi: self.vmi.as_ref(),
             vmis_seen: self.vmis_seen,
             vmi_malformed: false,
@@ -117,7 +123,10 @@ impl Setting {
             node: "n1",
             strategy: self.strategy,
             consent: self.consent,
+            handler: self.handler,
             pdbs: &self.pdbs,
+            pods: &[],
+            vmis: &[],
             timing: &timing,
             now: Mono(self.now),
         };
@@ -479,13 +488,22 @@ fn budgets_are_diagnosed() {
                 s.pdbs = vec![pdb];
             })
     };
-    for (sync_failed, never) in [(None, false), (Some("no scale subresource"), true)] {
+    let never = Class::NeverSatisfiable {
+        why: "no scale subresource".into(),
+    };
+    for (sync_failed, class) in [(None, Class::Young), (Some("no scale subresource"), never)] {
         refused(sync_failed).blocked(Blocked::Budget {
             name: "b1".into(),
             says: "still being processed".into(),
-            never,
+            class: Some(class),
         });
     }
+    let elsewhere = |s: &mut Setting| s.pdbs[0].selects = vec!["another pod".into()];
+    refused(Some("x")).with(elsewhere).blocked(Blocked::Budget {
+        name: "b1".into(),
+        says: "still being processed".into(),
+        class: None,
+    });
     let two = refused(None).answered(Answer::SeveralBudgets);
     two.blocked(Blocked::SeveralBudgets {
         names: vec!["b1".into()],
@@ -558,10 +576,10 @@ fn every_sentence_reads_well() {
         Wait::Cordon { why: String::new() },
         Wait::Cordon { why: text() },
     ];
-    let budget = |name: &str, never| Blocked::Budget {
+    let budget = |name: &str, class| Blocked::Budget {
         name: name.into(),
         says: text(),
-        never,
+        class,
     };
     let blocked = [
         Blocked::NotMigratable {
@@ -570,9 +588,9 @@ fn every_sentence_reads_well() {
         Blocked::NotMigratable { reason: text() },
         Blocked::NeedsConsent,
         Blocked::ConsentNever,
-        budget("b1", true),
-        budget("b1", false),
-        budget("", false),
+        budget("b1", Some(Class::NoRoom)),
+        budget("b1", None),
+        budget("", None),
         Blocked::SeveralBudgets { names: vec![] },
         Blocked::SeveralBudgets {
             names: vec![text(), text()],

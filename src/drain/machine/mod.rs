@@ -6,10 +6,16 @@
 //! again, so lost, doubled or late events cannot hurt.
 
 mod advance;
+mod again;
 mod cordon;
+mod ending;
+mod estimate;
+mod fallback;
 mod finish;
+mod guests;
 mod holding;
 mod index;
+mod lots;
 mod observe;
 mod orders;
 mod pending;
@@ -20,15 +26,21 @@ mod show;
 mod undo;
 
 use super::action::{Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Token};
+use super::again::Owed;
 use super::judge::Consentless;
+use super::pacing::Slots;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
 use super::record::{FORMAT, Record};
+use super::stop::StopNote;
 use super::time::Mono;
 use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
-use super::world::{NodeView, ObjectRef, Picture};
+use super::world::{NodeView, ObjectRef, Picture, VmName};
+use fallback::Falling;
 use holding::HoldTold;
+pub(in crate::drain) use lots::{chosen, owner_of};
+pub use holding::note as holder_note;
 use pending::Sent;
 use restoring::Restore;
 use schedule::Due;
@@ -69,7 +81,13 @@ struct Drain {
     old_migrations: Option<BTreeSet<String>>,
     /// Marks from a record, until their VMIs are seen: VMI UID → VMI.
     inherited: BTreeMap<String, ObjectRef>,
+    /// Stops from a record, until their pods are seen: pod UID → stop.
+    inherited_stops: BTreeMap<String, StopNote>,
     abort_migrations: bool,
+    /// How it ends, as far as the clock or a person has decided that.
+    falling: Falling,
+    /// logind does not wait longer than until then.
+    latest: Option<Mono>,
     /// The hold was given up for this drain.
     released: bool,
     /// What has to be undone, and how far that is.
@@ -91,6 +109,8 @@ pub struct Machine {
     node: Option<NodeView>,
     picture: Picture,
     tracks: BTreeMap<String, Track>,
+    /// The slots as counted last, for the estimate.
+    slots: Slots,
     hold: HoldView,
     hold_told: HoldTold,
     /// The shutdown that is scheduled, if any.
@@ -108,6 +128,10 @@ pub struct Machine {
     told: BTreeMap<String, String>,
     /// Giving the node back after a boot; never while a drain is under way.
     restore: Option<Restore>,
+    /// VMs that were shut down for a drain and that nobody else starts again.
+    owed: BTreeMap<VmName, Owed>,
+    /// Those that could not be started, each as a sentence.
+    not_started: Vec<String>,
     seed: u64,
     ids: u64,
 }
@@ -122,6 +146,7 @@ impl Machine {
             node: None,
             picture: Picture::default(),
             tracks: BTreeMap::new(),
+            slots: Slots::default(),
             hold: HoldView::default(),
             hold_told: HoldTold::default(),
             schedule: None,
@@ -135,6 +160,8 @@ impl Machine {
             persisted: None,
             told: BTreeMap::new(),
             restore: None,
+            owed: BTreeMap::new(),
+            not_started: Vec::new(),
             seed: seed | 1,
             ids: 0,
         }
@@ -169,6 +196,8 @@ impl Machine {
                 token,
                 abort_migrations,
             } => self.order_cancel(token, abort_migrations),
+            Input::Extend { token, by } => self.order_extend(token, by, now),
+            Input::Release { token, ending } => self.order_release(token, ending, now),
             Input::Restore(token) => self.order_restore(token),
             Input::HostReady => self.host_ready(),
             Input::Picture(picture) => self.see(*picture, now),
@@ -268,7 +297,8 @@ impl Machine {
         let asked = drain
             .trigger
             .as_ref()
-            .is_some_and(|t| t.allow_guest_shutdown);
+            .is_some_and(|t| t.allow_guest_shutdown || t.shutdown_vms);
+        let asked = asked || drain.falling.asked;
         match self.policy.consent {
             Consent::Never => Err(Consentless::Never),
             Consent::Always => Ok(()),
@@ -297,16 +327,37 @@ impl Machine {
             abort_migrations: drain.abort_migrations,
             exit: drain.exit,
             marks,
+            starts: self.starts_noted(),
+            released: drain.falling.asked,
+            stops: self.stops_ours(),
         };
+        self.write(record);
+    }
+
+    /// The drain is over and nothing of it is left to be known, but for the VMs that it still has to start.
+    fn forget(&mut self) {
+        if self.owed.is_empty() {
+            if self.persisted.take().is_some() {
+                self.actions.push_back(Action::ForgetRecord);
+            }
+            return;
+        }
+        let record = Record {
+            format: FORMAT,
+            drain: self.drain_id().unwrap_or_default().to_owned(),
+            boot: self.policy.boot_id.clone(),
+            userspace: self.policy.userspace,
+            phase: "ended".into(),
+            starts: self.starts_noted(),
+            ..Record::default()
+        };
+        self.write(record);
+    }
+
+    fn write(&mut self, record: Record) {
         if self.persisted.as_ref() != Some(&record) {
             self.persisted = Some(record.clone());
             self.actions.push_back(Action::Persist(Box::new(record)));
-        }
-    }
-
-    fn forget(&mut self) {
-        if self.persisted.take().is_some() {
-            self.actions.push_back(Action::ForgetRecord);
         }
     }
 }

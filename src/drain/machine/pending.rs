@@ -3,6 +3,7 @@
 use super::Machine;
 use crate::drain::action::{EffectId, Fault, FaultClass, Level, LogindAnswer, Outcome, Token};
 use crate::drain::time::Mono;
+use crate::drain::world::VmName;
 use std::time::Duration;
 
 /// What a pending effect was for.
@@ -16,6 +17,9 @@ pub(super) enum Pending {
     Confirm { since: Mono },
     CancelEvacuation { key: String },
     DeleteMigration,
+    StartVm { vm: VmName },
+    StopGuest { key: String },
+    AbortMigration { key: String },
     Release,
     TakeHold,
     AskLogind,
@@ -60,8 +64,12 @@ impl Machine {
 
     /// How many requests about pods are on the wire.
     pub(super) fn posts_in_flight(&self) -> usize {
-        let posts = |sent: &&Sent| matches!(sent.what, Pending::Evict { .. });
-        self.pending.values().filter(posts).count()
+        self.count_pending(|p| matches!(p, Pending::Evict { .. }))
+    }
+
+    pub(super) fn count_pending(&self, wanted: impl Fn(&Pending) -> bool) -> usize {
+        let all = self.pending.values();
+        all.filter(|sent| wanted(&sent.what)).count()
     }
 
     /// Results of the others will be ignored.
@@ -83,6 +91,9 @@ impl Machine {
             | Pending::Confirm { .. }
             | Pending::CancelEvacuation { .. }
             | Pending::DeleteMigration
+            | Pending::StartVm { .. }
+            | Pending::StopGuest { .. }
+            | Pending::AbortMigration { .. }
             | Pending::Release
             | Pending::TakeHold
             | Pending::AskLogind => None,
@@ -113,6 +124,15 @@ impl Machine {
                 self.mark_cancelled(&key, result, now);
             }
             (Pending::DeleteMigration, Outcome::Reply(result)) => self.migration_deleted(result),
+            (Pending::StartVm { vm }, Outcome::Reply(result)) => {
+                self.start_answered(&vm, result, now);
+            }
+            (Pending::AbortMigration { key }, Outcome::Reply(result)) => {
+                self.abort_answered(&key, result);
+            }
+            (Pending::StopGuest { key }, Outcome::Reply(result)) => {
+                self.stop_answered(&key, result, now);
+            }
             (Pending::Release, Outcome::Hold(result)) => self.released(result, now),
             (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result),
             (Pending::AskLogind, Outcome::Logind(answer)) => self.logind_answered(answer),
@@ -170,9 +190,12 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         Pending::ReadNode(_) | Pending::Cordon | Pending::Uncordon(_) | Pending::Unmark => {
             Outcome::Node(Err(fault))
         }
-        Pending::Evict { .. } | Pending::CancelEvacuation { .. } | Pending::DeleteMigration => {
-            Outcome::Reply(Err(fault))
-        }
+        Pending::Evict { .. }
+        | Pending::CancelEvacuation { .. }
+        | Pending::DeleteMigration
+        | Pending::AbortMigration { .. }
+        | Pending::StopGuest { .. }
+        | Pending::StartVm { .. } => Outcome::Reply(Err(fault)),
         Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),
         Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.into())),
         Pending::AskLogind => Outcome::Logind(LogindAnswer::Failed(why.into())),

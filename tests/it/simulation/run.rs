@@ -128,6 +128,7 @@ impl Run {
         policy.up_since = Mono(self.host.up_since);
         policy.restore = self.plan.restore;
         policy.consent = self.plan.consent;
+        policy.on_deadline = self.plan.on_deadline;
         policy.pacing = self.plan.pacing;
         policy.on_foreign_uncordon = self.plan.on_foreign_uncordon;
         policy
@@ -238,6 +239,11 @@ impl Run {
                 token,
                 abort_migrations: abort,
             }),
+            Order::Extend { by } => self.input(Input::Extend {
+                token,
+                by: Duration::from_millis(by),
+            }),
+            Order::Release(ending) => self.input(Input::Release { token, ending }),
             Order::Restore => {
                 self.watcher.by_hand = true;
                 self.input(Input::Restore(token))
@@ -377,6 +383,8 @@ impl Run {
             | Action::Confirm(_)
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
+            | Action::StartVm { .. }
+            | Action::StopGuest { .. }
             | Action::Release(_)
             | Action::TakeHold(_)
             | Action::AskLogind { .. } => self.send(action),

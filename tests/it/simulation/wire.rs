@@ -109,8 +109,13 @@ impl Run {
                 }
                 Outcome::Reply(Ok(reply))
             }
+            Action::StopGuest { pod, .. } => Outcome::Reply(Ok(cluster.stop_guest(pod))),
             Action::DeleteMigration { migration, .. } => {
                 Outcome::Reply(Ok(cluster.delete_migration(migration)))
+            }
+            // All VMs of the model have owners that start them by themselves.
+            Action::StartVm { vm, .. } => {
+                return Err(format!("a start of {vm}, which nobody owes"));
             }
             Action::Release(_) => {
                 self.host.held = false;
@@ -205,6 +210,8 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::Evict { id, .. }
         | Action::CancelEvacuation { id, .. }
         | Action::DeleteMigration { id, .. }
+        | Action::StartVm { id, .. }
+        | Action::StopGuest { id, .. }
         | Action::AskLogind { id, .. } => Some(*id),
         Action::Watch
         | Action::WatchNode
@@ -232,6 +239,8 @@ fn failure(action: &Action, text: &str) -> Outcome {
         Action::Evict { .. }
         | Action::CancelEvacuation { .. }
         | Action::DeleteMigration { .. }
+        | Action::StartVm { .. }
+        | Action::StopGuest { .. }
         | Action::Watch
         | Action::WatchNode
         | Action::Unwatch

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use testkit::plane::{Version, command as plane};
 use testkit::scenario::Scenario;
+use testkit::scenario::run::estimates::table;
 use testkit::scenario::run::many::{self, interrupted, play_all};
 use testkit::scenario::run::real::Planes;
 use testkit::scenario::run::{Options, Shipped, Verdict};
@@ -25,6 +26,12 @@ struct Arguments {
 enum Command {
     /// Plays scenario files and says what did not hold. Exit code 0: everything held, 1: something did not, 2: a file is wrong.
     Scenario(ScenarioArguments),
+    /// Plays scenario files on the model and prints how good the agent's estimates were at half time of each drain.
+    Estimates {
+        /// Scenario files.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
     /// Compares the agent with the real kubectl on simulated clusters. Exit code 0: everything was measured (also what missed its
     /// target), 1: something could not be.
     Bench(BenchArguments),
@@ -222,6 +229,7 @@ const REAL_SPEED: f64 = 4.0;
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Scenario(arguments) => scenarios(&arguments),
+        Command::Estimates { files } => estimates(&files),
         Command::Bench(arguments) => bench(&arguments),
         Command::Serve(arguments) => ended(serve(arguments)),
         Command::ControlPlane(command) => ended(control_plane(command)),
@@ -232,10 +240,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
+/// The stories of these files; `None`: one of them is wrong, which has been said.
+fn load(files: &[PathBuf]) -> Option<Vec<Scenario>> {
     let mut stories = Vec::new();
     let mut wrong = false;
-    for file in &arguments.files {
+    for file in files {
         match Scenario::load(file) {
             Ok(story) => stories.push(story),
             Err(problem) => {
@@ -244,9 +253,23 @@ fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
             }
         }
     }
-    if wrong {
+    (!wrong).then_some(stories)
+}
+
+fn estimates(files: &[PathBuf]) -> ExitCode {
+    let Some(stories) = load(files) else {
         return ExitCode::from(2);
-    }
+    };
+    let options = Options::default();
+    let verdicts = play_all(&stories, &many::Front::Model, &options, 1, |_| {});
+    say(&table(&verdicts));
+    ExitCode::SUCCESS
+}
+
+fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
+    let Some(stories) = load(&arguments.files) else {
+        return ExitCode::from(2);
+    };
     let options = Options {
         seed: arguments.seed,
         trace: arguments.trace,

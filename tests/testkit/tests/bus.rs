@@ -15,6 +15,7 @@ use testkit::logind::Bus;
 use tokio::sync::{mpsc, watch};
 use vmdrain_agent::agent::command::{Command, Handle};
 use vmdrain_agent::bus::{Client, ClientError, NAME, PATH, Service};
+use vmdrain_agent::drain::plan::Plan;
 use vmdrain_agent::drain::status::{DrainStatus, HoldStatus, Status};
 use vmdrain_agent::drain::trigger::{Refusal, Then, Trigger};
 use vmdrain_agent::host::{Timing, login1};
@@ -54,11 +55,23 @@ impl Played {
                         notes.lock().unwrap().push(note);
                         let _ = answer.send(Ok("d-1 is being cancelled".to_owned()));
                     }
+                    Command::Extend { answer, .. } | Command::Release { answer, .. } => {
+                        notes.lock().unwrap().push(note);
+                        let _ = answer.send(Ok("as you say".to_owned()));
+                    }
                     Command::Restore(answer) => {
                         let _ = answer.send(Err(Refusal::NotCordoned { node: "n1".into() }));
                     }
                     Command::Status(answer) => {
                         let _ = answer.send((**now.borrow()).clone());
+                    }
+                    Command::Plan(answer) => {
+                        let says = "no VM runs on this node".into();
+                        let _ = answer.send(Plan {
+                            says,
+                            seen: true,
+                            ..Plan::default()
+                        });
                     }
                 }
             }
@@ -180,23 +193,17 @@ async fn bad_options_and_later_calls_have_names_of_their_own() {
         ("Trigger", "then", Variant::new("sleep"), "`sleep`"),
         ("Cancel", "force", Variant::new(true), "'force'"),
         ("Restore", "now", Variant::new(true), "'now'"),
+        ("Release", "now", Variant::new(true), "'now'"),
     ] {
         let (name, text) = raw(&caller, method, HashMap::from([(key, value)])).await;
         assert_eq!(name, invalid, "{text}");
         assert!(text.contains(says), "{text}");
     }
-    let (name, text) = raw(&caller, "Release", HashMap::new()).await;
-    assert_eq!(name, "org.freedesktop.DBus.Error.NotSupported", "{text}");
-    let plan = caller.call_method(Some(NAME), PATH, Some(NAME), "GetPlan", &());
-    assert!(plan.await.is_err());
-    let extend = caller.call_method(Some(NAME), PATH, Some(NAME), "Extend", &5_000_000_u64);
-    assert!(
-        extend
-            .await
-            .unwrap_err()
-            .to_string()
-            .contains("cannot be extended")
-    );
+    let plan = connect(&bus).await.plan().await.unwrap();
+    assert_eq!(plan.says, "no VM runs on this node");
+    let extend = caller.call_method(Some(NAME), PATH, Some(NAME), "Extend", &0_u64);
+    let said = extend.await.unwrap_err().to_string();
+    assert!(said.contains("more than nothing"), "{said}");
     assert!(
         played.asked.lock().unwrap().is_empty(),
         "nothing got through"

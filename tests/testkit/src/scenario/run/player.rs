@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::changes::Changes;
 use super::cluster::Cluster;
 use super::ending::Ending;
+use super::estimates::Said;
 use super::observer::Observer;
 use super::others::Others;
 use super::rules::{Rules, Terms};
@@ -49,6 +50,8 @@ pub(super) struct Player<'a, S> {
     problems: Vec<String>,
     /// When the agent first said that a drain has ended.
     drained: Option<Duration>,
+    /// What the agent says about the end of its drains.
+    said: Said,
     /// Since when nothing is left to wait for.
     over_since: Option<Duration>,
 }
@@ -74,6 +77,7 @@ impl<'a, S: Stage> Player<'a, S> {
             origin: Duration::ZERO,
             problems: Vec::new(),
             drained: None,
+            said: Said::default(),
             over_since: None,
             scenario,
             cluster,
@@ -160,6 +164,9 @@ impl<'a, S: Stage> Player<'a, S> {
     /// The expectations see the scene before anything has happened.
     fn begin(&mut self) {
         let glance = self.stage.glance();
+        if let Some(status) = &glance.status {
+            self.said.hear(status);
+        }
         let scene = scene(
             self.now(),
             self.cluster,
@@ -208,6 +215,15 @@ impl<'a, S: Stage> Player<'a, S> {
         if let AgentDo::Trigger(keys) = what
             && (keys.then.is_some() || keys.allow_guest_shutdown)
         {
+            self.rules.consent();
+        }
+        // A person's word, and the configuration's for a whole rack.
+        let said = match what {
+            AgentDo::Trigger(keys) => keys.shutdown_vms,
+            AgentDo::Release(keys) => keys.shutdown_vms,
+            _ => false,
+        };
+        if said {
             self.rules.consent();
         }
     }
@@ -381,6 +397,7 @@ impl<'a, S: Stage> Player<'a, S> {
             misses,
             breaches,
             problems: self.problems,
+            estimates: self.said.estimates(),
             trace,
         };
         (verdict, ending)

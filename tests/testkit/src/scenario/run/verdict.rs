@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::estimates::Estimate;
 use super::rules::Breach;
 use super::tracker::Miss;
 use crate::scenario::values::show;
@@ -46,6 +47,9 @@ pub struct Verdict {
     pub breaches: Vec<Breach>,
     /// Why the story could not be played, or not to its end.
     pub problems: Vec<String>,
+    /// What the agent said about its drains at half time, and what came.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub estimates: Vec<Estimate>,
     /// The timeline, when it was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<String>,
