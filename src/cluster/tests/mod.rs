@@ -4,6 +4,7 @@ mod confirming;
 mod credentials;
 mod fake;
 mod faults;
+mod machines;
 pub(super) mod kubeconfig;
 mod malformed;
 mod objects;

@@ -4,6 +4,7 @@ use super::Machine;
 use super::guests::Wanted;
 use super::index::Index;
 use crate::drain::action::Level;
+use crate::drain::again::Owed;
 use crate::drain::fate::{Course, Facts, Fate, course, course_of_answer, fate};
 use crate::drain::judge::{Case, Consentless, Frame};
 use crate::drain::policy::OnDeadline;
@@ -23,7 +24,7 @@ impl Machine {
     /// Learns from the newest picture who owns each VM and what its policy is.
     pub(super) fn learn(&mut self, picture: &Picture, index: &Index<'_>) {
         let mut told = Vec::new();
-        let readable = matches!(picture.vms, Sight::Pending | Sight::Seen { .. });
+        let readable = !matches!(picture.vms, Sight::Forbidden { .. } | Sight::Missing);
         for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
             let vm = index.vm_of(&track.vm);
             if let Some(vmi) = index.vmi_of(track) {
@@ -32,6 +33,14 @@ impl Machine {
                 track.lot.owner_unread = unread && readable;
             }
             let pod = index.pod_of(track);
+            let runs = pod.is_some_and(|p| !p.deleting && !p.is_empty_of_guest());
+            if runs && track.stop.is_none() && track.granted.is_none() {
+                // A record owes a start to it, but nobody has stopped it.
+                let is_it = |owed: &Owed| owed.note.vmi_uid == track.vmi_uid && !owed.in_flight;
+                if self.owed.get(&track.vm).is_some_and(is_it) {
+                    self.owed.remove(&track.vm);
+                }
+            }
             if pod.is_none() && vm.is_none() {
                 continue;
             }
@@ -152,7 +161,7 @@ impl Machine {
         }
         match (lot.choice.way, &verdict) {
             (Way::Leave, _) => Verdict::Wait(Wait::LeftAlone {
-                stops_last: self.host_goes() && frame.consent.is_ok(),
+                stops_last: self.stops_last(),
             }),
             (
                 Way::Shutdown | Way::Restart,
@@ -175,8 +184,13 @@ impl Machine {
 
     /// Its policy leaves it here, and the host does not go down in a way that allows to stop it first.
     pub(super) fn stays_alone(&self, track: &Track) -> bool {
-        let stops_last = self.host_goes() && self.consent().is_ok();
-        track.lot.choice.way == Way::Leave && !stops_last
+        track.lot.choice.way == Way::Leave && !self.stops_last()
+    }
+
+    /// What is left alone gets its clean shutdown in the end, at the latest when a scheduled shutdown has come.
+    fn stops_last(&self) -> bool {
+        let may = matches!(self.consent(), Ok(()) | Err(Consentless::Scheduled));
+        self.host_goes() && may
     }
 
     /// When the wait for this VM alone is over.
@@ -194,7 +208,9 @@ impl Machine {
     /// Guests that are stopped because of a policy: their own, or because their own deadline has passed.
     pub(super) fn policy_ends(&self, index: &Index<'_>, wanted: &mut Wanted, now: Mono) {
         for (key, track) in self.tracks.iter().filter(|(_, t)| t.ended.is_none()) {
-            let here = index.pod_of(track).is_some_and(|pod| !pod.is_empty_of_guest());
+            let here = index
+                .pod_of(track)
+                .is_some_and(|pod| !pod.is_empty_of_guest());
             if !here || self.policy_unread(track, now) {
                 continue;
             }
@@ -226,15 +242,19 @@ impl Machine {
         match choice.way {
             Way::Migrate => None,
             Way::Leave => self.only_left_alone().then(|| {
-                StopWhy::Policy(
-                    "its policy has left it alone, and the host goes down now".into(),
-                )
+                StopWhy::Policy("its policy has left it alone, and the host goes down now".into())
             }),
             Way::Shutdown | Way::Restart => {
                 let moves = vmi.is_some_and(|v| v.mark.is_some()) || index.is_moving(&track.vm);
                 let course = match vmi {
-                    Some(vmi) => course(vmi.strategy.or(self.default_strategy()), vmi.live_migratable),
-                    None => track.class.as_ref().map_or(Course::Unknown, course_of_answer),
+                    Some(vmi) => course(
+                        vmi.strategy.or(self.default_strategy()),
+                        vmi.live_migratable,
+                    ),
+                    None => track
+                        .class
+                        .as_ref()
+                        .map_or(Course::Unknown, course_of_answer),
                 };
                 // Where the eviction would do it, it does: disruption budgets are heard then.
                 let by_us = matches!(course, Course::Migrates | Course::Refused | Course::Marks);

@@ -340,7 +340,7 @@ impl Machine {
             drain: self.drain_id().unwrap_or_default().to_owned(),
             boot: self.policy.boot_id.clone(),
             userspace: self.policy.userspace,
-            phase: "ended".into(),
+            phase: again::ENDED.into(),
             starts: self.starts_noted(),
             ..Record::default()
         };
