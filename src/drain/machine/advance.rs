@@ -178,7 +178,8 @@ impl Machine {
         let longest = |a: &(u64, String), b: &(u64, String)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
         due.migrate.sort_by(longest);
         due.ask.sort_by(longest);
-        due.stop.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        due.stop
+            .sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         let places = due.migrate.iter().enumerate();
         let places: BTreeMap<&str, usize> = places.map(|(at, (_, k))| (k.as_str(), at)).collect();
         for (key, verdict) in shows {

@@ -13,6 +13,7 @@ mod finish;
 mod guests;
 mod holding;
 mod index;
+mod known;
 mod observe;
 mod orders;
 mod pending;
@@ -20,6 +21,7 @@ mod report;
 mod restoring;
 mod schedule;
 mod show;
+mod sparing;
 mod undo;
 
 use super::action::{Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Token};

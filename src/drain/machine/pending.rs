@@ -188,9 +188,7 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         | Pending::CancelEvacuation { .. }
         | Pending::DeleteMigration
         | Pending::AbortMigration { .. }
-        | Pending::StopGuest { .. } => {
-            Outcome::Reply(Err(fault))
-        }
+        | Pending::StopGuest { .. } => Outcome::Reply(Err(fault)),
         Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),
         Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.into())),
         Pending::AskLogind => Outcome::Logind(LogindAnswer::Failed(why.into())),
