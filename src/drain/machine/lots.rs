@@ -194,7 +194,7 @@ impl Machine {
     }
 
     /// When the wait for this VM alone is over.
-    fn own_deadline(&self, track: &Track) -> Option<Mono> {
+    pub(super) fn own_deadline(&self, track: &Track) -> Option<Mono> {
         let started = self.drain.as_ref()?.started;
         Some(started + track.lot.choice.deadline?)
     }

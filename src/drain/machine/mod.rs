@@ -14,6 +14,7 @@ mod finish;
 mod guests;
 mod holding;
 mod index;
+mod known;
 mod lots;
 mod observe;
 mod orders;
@@ -22,6 +23,7 @@ mod report;
 mod restoring;
 mod schedule;
 mod show;
+mod sparing;
 mod undo;
 
 use super::action::{Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Token};

@@ -26,7 +26,15 @@ impl Story {
         self
     }
 
+    /// virt-handler lives, so guests may be stopped.
+    fn alive(&mut self) -> &mut Self {
+        self.node.schedulable = true;
+        self.node.heartbeat = Some(i64::MAX);
+        self
+    }
+
     fn allowed(&mut self) -> &mut Self {
+        self.alive();
         self.trigger_with(Trigger {
             allow_guest_shutdown: true,
             ..Trigger::default()
@@ -87,7 +95,7 @@ fn what_is_left_alone_stays_and_the_drain_ends() {
 #[test]
 fn left_alone_is_stopped_last_when_the_host_goes() {
     let mut story = Story::full();
-    story.vm("a").vm("b").says_policy("a", "leave").shutdown();
+    story.vm("a").vm("b").says_policy("a", "leave").alive().shutdown();
     assert!(story.was_told("until all other VMs are gone"));
     story.accepted("b");
     assert!(story.stops.is_empty());
