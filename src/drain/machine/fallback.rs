@@ -157,7 +157,8 @@ impl Machine {
             .filter_map(|(key, track)| {
                 let pod = index.pod_of(track)?;
                 let vmi = index.vmi_of(track);
-                if pod.is_empty_of_guest() || self.stays_alone(track) || !self.is_active(vmi, index) {
+                if pod.is_empty_of_guest() || self.stays_alone(track) || !self.is_active(vmi, index)
+                {
                     return None;
                 }
                 let order = pod.stop_order.as_deref().map(stop_order);

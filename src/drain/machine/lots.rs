@@ -22,8 +22,9 @@ const VIRTUAL_MACHINE: &str = "VirtualMachine";
 
 impl Machine {
     /// Learns from the newest picture who owns each VM and what its policy is.
-    pub(super) fn learn(&mut self, picture: &Picture, index: &Index<'_>) {
+    pub(super) fn learn(&mut self, picture: &Picture, index: &Index<'_>, now: Mono) {
         let mut told = Vec::new();
+        let patience = self.policy.timing.request;
         let readable = !matches!(picture.vms, Sight::Forbidden { .. } | Sight::Missing);
         for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
             let vm = index.vm_of(&track.vm);
@@ -45,13 +46,12 @@ impl Machine {
                 continue;
             }
             let choice = chosen(&self.policy.ways, &track.vm, pod, vm);
-            if choice != track.lot.choice {
-                if !choice.troubles.is_empty() {
-                    let text = format!("{}: {}", track.vm, choice.troubles.join("; "));
-                    told.push((track.vmi(), text));
-                }
-                track.lot.choice = choice;
+            let unread = track.lot.owner_unread && now.since(track.first_seen) < patience;
+            if !choice.troubles.is_empty() && !unread {
+                let text = format!("{}: {}", track.vm, choice.troubles.join("; "));
+                told.push((track.vmi(), text));
             }
+            track.lot.choice = choice;
         }
         for (vm, text) in told {
             self.tell_vm(Level::Warn, "VmPolicyBad", text, vm);
@@ -68,7 +68,7 @@ impl Machine {
     pub(super) fn foresee(&self, case: &Case<'_>, frame: &Frame<'_>) -> Option<Fate> {
         let track = case.track;
         let decided = track.granted.is_some() || case.pod.is_some_and(|pod| pod.deleting);
-        if track.lot.owner_unread || (decided && track.lot.fate.is_some()) {
+        if self.policy_unread(track, frame.now) || (decided && track.lot.fate.is_some()) {
             return track.lot.fate.clone();
         }
         let by_answer = || {

@@ -67,7 +67,7 @@ impl Machine {
             }
         }
         self.see_vmis(&picture, &index, now);
-        self.learn(&picture, &index);
+        self.learn(&picture, &index, now);
         self.see_migrations(&picture, &index, now);
         if pods.is_some() {
             self.end_tracks(&index, now);

@@ -95,7 +95,12 @@ fn what_is_left_alone_stays_and_the_drain_ends() {
 #[test]
 fn left_alone_is_stopped_last_when_the_host_goes() {
     let mut story = Story::full();
-    story.vm("a").vm("b").says_policy("a", "leave").alive().shutdown();
+    story
+        .vm("a")
+        .vm("b")
+        .says_policy("a", "leave")
+        .alive()
+        .shutdown();
     assert!(story.was_told("until all other VMs are gone"));
     story.accepted("b");
     assert!(story.stops.is_empty());
