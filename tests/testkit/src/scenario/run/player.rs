@@ -17,7 +17,7 @@ use super::tracker::Tracker;
 use super::verdict::Verdict;
 use crate::api::log::Entry;
 use crate::host::{Change as HostChange, Moment};
-use crate::scenario::event::agent::AgentDo;
+use crate::scenario::event::agent::{AgentDo, Trigger};
 use crate::scenario::event::{Do, Event};
 use crate::scenario::{Rule, Scenario};
 
@@ -212,18 +212,11 @@ impl<'a, S: Stage> Player<'a, S> {
 
     /// A command may say that guests can be stopped: in so many words, or because the host goes down afterwards.
     fn consent(&mut self, what: &AgentDo) {
-        if let AgentDo::Trigger(keys) = what
-            && (keys.then.is_some() || keys.allow_guest_shutdown)
+        let says =
+            |keys: &Trigger| keys.then.is_some() || keys.allow_guest_shutdown || keys.shutdown_vms;
+        if matches!(what, AgentDo::Trigger(keys) if says(keys))
+            || matches!(what, AgentDo::Release(keys) if keys.shutdown_vms)
         {
-            self.rules.consent();
-        }
-        // A person's word, and the configuration's for a whole rack.
-        let said = match what {
-            AgentDo::Trigger(keys) => keys.shutdown_vms,
-            AgentDo::Release(keys) => keys.shutdown_vms,
-            _ => false,
-        };
-        if said {
             self.rules.consent();
         }
     }
