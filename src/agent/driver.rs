@@ -182,15 +182,18 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             Command::Trigger(trigger, answer) => (Input::Trigger(token, trigger), answer),
             Command::Cancel {
                 abort_migrations,
+                signal,
                 answer,
             } => (
                 Input::Cancel {
                     token,
                     abort_migrations,
+                    signal,
                 },
                 answer,
             ),
             Command::Restore(answer) => (Input::Restore(token), answer),
+            Command::Sources(sources) => return self.input(Input::Sources(sources)),
             Command::Status(answer) => {
                 let _ = answer.send(self.machine.status(self.parts.clock.now()));
                 return;

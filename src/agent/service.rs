@@ -4,7 +4,7 @@ use super::command::Handle;
 use super::driver::{self, Parts};
 use super::patience;
 use super::ports::Host;
-use crate::bus;
+use crate::bus::{self, maintenance::Listener};
 use crate::cluster::{self, ConnectError, Connected, KubeCluster, Origin};
 use crate::config::{Live, Settings};
 use crate::drain::policy::Policy;
@@ -75,6 +75,13 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
     });
     let mut driving = tokio::spawn(driving);
     let service = bus::Service::start(setup.bus.clone(), handle.clone(), settings.timing.host);
+    let (entries, watched) = watch::channel(settings.maintenance.clone());
+    let listener = Listener::start(
+        setup.bus.clone(),
+        handle.clone(),
+        watched,
+        settings.timing.host,
+    );
     let ready = tokio::spawn(ready_when_held(handle.clone()));
     let watchdog = tokio::spawn(watchdog(handle.clone()));
     loop {
@@ -88,11 +95,20 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
         };
         match signal {
             Signal::Terminate | Signal::Interrupt => break,
-            Signal::Reload => reload_settings(&mut setup, &node_name, &identity, &policies),
+            Signal::Reload => {
+                reload_settings(&mut setup, &node_name, &identity, &policies);
+                let now = &setup.live.current().settings.maintenance;
+                entries.send_if_modified(|entries| {
+                    let news = entries != now;
+                    entries.clone_from(now);
+                    news
+                });
+            }
             Signal::Report => report(&handle).await,
         }
     }
     notify::stopping();
+    drop(listener);
     drop(stop);
     ready.abort();
     watchdog.abort();

@@ -98,6 +98,7 @@ impl Agent1 {
         let abort_migrations = options::cancel_from(&options)?;
         self.command(|answer| Command::Cancel {
             abort_migrations,
+            signal: String::new(),
             answer,
         })
         .await

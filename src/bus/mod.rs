@@ -12,6 +12,7 @@
 //! | `options.rs` | which keys `Trigger` and `Cancel` take, on the wire and back |
 //! | `facts.rs` | what the properties are worth, and which have changed |
 //! | `gate.rs` | who may call what |
+//! | `maintenance/` | which signals of others ask for a drain |
 //! | `service.rs` | how the interface is kept on the bus and its signals are sent |
 //! | `client.rs` | how the command line asks the daemon |
 
@@ -20,6 +21,7 @@ pub mod client;
 pub mod error;
 pub mod facts;
 pub mod gate;
+pub mod maintenance;
 pub mod options;
 pub mod service;
 

@@ -46,6 +46,8 @@ pub fn trigger_to(trigger: &Trigger) -> Options {
         allow_guest_shutdown,
         keep_cordoned,
         stop_job,
+        // Signals are the agent's own to hear.
+        signal: _,
     } = trigger;
     let mut options = Options::new();
     put_word(&mut options, "then", then.as_ref());
@@ -184,6 +186,7 @@ mod tests {
             allow_guest_shutdown: true,
             keep_cordoned: true,
             stop_job: true,
+            signal: String::new(),
         };
         for trigger in [Trigger::default(), full] {
             assert_eq!(trigger_from(&trigger_to(&trigger)), Ok(trigger));

@@ -241,6 +241,7 @@ impl How {
             allow_guest_shutdown: self.allow_guest_shutdown,
             keep_cordoned: self.keep_cordoned,
             stop_job: false,
+            signal: String::new(),
         }
     }
 }

@@ -165,6 +165,7 @@ fn every_option_of_a_trigger_reaches_the_request() {
             allow_guest_shutdown: true,
             keep_cordoned: true,
             stop_job: false,
+            signal: String::new(),
         }
     );
     let Command::Trigger { then, how } = parse("trigger").expect("good").command else {

@@ -1,11 +1,12 @@
 //! Which keys exist, which are planned, and which one was probably meant.
 
+use super::maintenance;
 use super::settings::Settings;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Keys and sections of the contract that nothing reads yet.
-const NOT_YET: [&str; 14] = [
+const NOT_YET: [&str; 13] = [
     "drain.api_unreachable_timeout",
     "drain.allow_empty_dir",
     "drain.allow_unmanaged_pods",
@@ -15,7 +16,6 @@ const NOT_YET: [&str; 14] = [
     "host.wall",
     "gates",
     "request",
-    "maintenance",
     "coordination",
     "report",
     "metrics",
@@ -103,6 +103,9 @@ pub(super) fn check_name(key: &str, value: &Value) -> Result<(), String> {
 
 /// What is wrong with a value that the contract promises for later.
 pub(super) fn check_value(key: &str, value: &Value) -> Result<(), String> {
+    if key == maintenance::KEY {
+        return maintenance::check(value);
+    }
     let Some(word) = value.as_str() else {
         return Ok(());
     };

@@ -50,6 +50,9 @@ impl Settings {
             *span = quicken(*span);
         }
         fast.drain.deadline = fast.drain.deadline.map(quicken);
+        for entry in &mut fast.maintenance {
+            entry.deadline = entry.deadline.map(quicken);
+        }
         fast.budget.migration_rate = Some(quicker_rate(self.budget.rate(), factor));
         let mut timing = serde_json::to_value(&self.timing).map_err(|why| why.to_string())?;
         each_span(&mut timing, &|span| {

@@ -4,6 +4,7 @@
 //! the two. A key appears here when something reads it, not before.
 
 use super::keys;
+use super::maintenance::Maintenance;
 use super::values::{auto_rate, auto_span, span};
 use crate::drain::policy::{
     Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing, seconds,
@@ -28,6 +29,8 @@ pub struct Settings {
     pub host: Host,
     /// After the boot.
     pub restore: Restore,
+    /// `[[maintenance]]`: signals on the bus that ask for something.
+    pub maintenance: Vec<Maintenance>,
     /// The journal.
     pub log: Log,
     /// Time constants; nobody should have to touch them.

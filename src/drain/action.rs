@@ -192,6 +192,19 @@ pub struct Holder {
     pub uid: u32,
 }
 
+/// Who sends a maintenance signal, as the adapter sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Name of the signal in the configuration.
+    pub name: String,
+    /// Whose it has to be.
+    pub sender: String,
+    /// What it asks for.
+    pub action: String,
+    /// Why it cannot come now; empty when all is well.
+    pub trouble: String,
+}
+
 /// The result of an effect.
 #[allow(
     clippy::large_enum_variant,
@@ -235,9 +248,13 @@ pub enum Input {
         token: Token,
         /// Also delete the VMIMs of the VMs that we marked.
         abort_migrations: bool,
+        /// Name of the maintenance signal that asks; empty: a person or a program.
+        signal: String,
     },
     /// An operator gives the node back by hand.
     Restore(Token),
+    /// Who sends maintenance signals, whenever that has changed.
+    Sources(Vec<Source>),
     /// The host adapter has started; a shutdown that was pending then was told before this.
     HostReady,
     /// The newest picture.

@@ -84,7 +84,7 @@ impl Daemon {
                             publish.send_replace(Arc::new(at("drained", Some(0))));
                         }
                     }
-                    Command::Cancel { .. } | Command::Restore(_) => {}
+                    Command::Cancel { .. } | Command::Restore(_) | Command::Sources(_) => {}
                 }
             }
         });

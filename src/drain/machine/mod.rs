@@ -17,9 +17,12 @@ mod report;
 mod restoring;
 mod schedule;
 mod show;
+mod signalled;
 mod undo;
 
-use super::action::{Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Token};
+use super::action::{
+    Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Source, Token,
+};
 use super::judge::Consentless;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
@@ -95,6 +98,8 @@ pub struct Machine {
     hold_told: HoldTold,
     /// The shutdown that is scheduled, if any.
     schedule: Option<Due>,
+    /// Who sends maintenance signals.
+    sources: Vec<Source>,
     actions: VecDeque<Action>,
     pending: BTreeMap<EffectId, Sent>,
     next_effect: u64,
@@ -125,6 +130,7 @@ impl Machine {
             hold: HoldView::default(),
             hold_told: HoldTold::default(),
             schedule: None,
+            sources: Vec::new(),
             actions: VecDeque::new(),
             pending: BTreeMap::new(),
             next_effect: 0,
@@ -168,8 +174,10 @@ impl Machine {
             Input::Cancel {
                 token,
                 abort_migrations,
-            } => self.order_cancel(token, abort_migrations),
+                signal,
+            } => self.order_cancel(token, abort_migrations, &signal),
             Input::Restore(token) => self.order_restore(token),
+            Input::Sources(sources) => self.sources_seen(sources),
             Input::HostReady => self.host_ready(),
             Input::Picture(picture) => self.see(*picture, now),
             Input::Hold(hold) => self.hold_seen(hold, now),

@@ -20,6 +20,9 @@ impl Machine {
         if self.phase.is_draining() && self.drain.as_ref().is_some_and(|d| d.scheduled) {
             return self.take_over(token, trigger, now);
         }
+        if self.phase.is_draining() && !trigger.signal.is_empty() {
+            return self.join_drain(token, trigger, now);
+        }
         if !self.phase.is_at_rest() {
             let id = self.drain_id().unwrap_or_default().to_owned();
             self.answer(
@@ -314,7 +317,12 @@ impl Machine {
         }
     }
 
-    pub(super) fn order_cancel(&mut self, token: Token, abort_migrations: bool) {
+    /// `signal`: name of the maintenance signal that asks, empty for a person or a program.
+    pub(super) fn order_cancel(&mut self, token: Token, abort_migrations: bool, signal: &str) {
+        if let Err(refusal) = self.may_call_off(signal) {
+            self.answer(token, Err(refusal));
+            return;
+        }
         let drained = self.phase == Phase::Drained;
         let early = drained && self.drain.as_ref().is_some_and(|d| d.scheduled);
         let drained_for = |d: &Drain| drained && d.then.is_some();
@@ -339,7 +347,11 @@ impl Machine {
             self.actions.push_back(Action::Watch);
         }
         if self.phase != Phase::Cancelling {
-            self.start_cancel("cancelled by an operator");
+            let by = match signal {
+                "" => "cancelled by an operator".to_owned(),
+                signal => format!("cancelled by maintenance signal {signal}"),
+            };
+            self.start_cancel(&by);
         }
         let text = format!(
             "drain {id} is being cancelled; `vmdrain-agent status` shows what could not be undone"

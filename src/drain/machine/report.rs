@@ -41,6 +41,7 @@ impl Machine {
             }),
             malformed: self.picture.malformed.iter().map(Into::into).collect(),
             warnings: self.warnings(now),
+            maintenance: self.maintenance_rows(),
         }
     }
 
@@ -117,6 +118,7 @@ impl Machine {
         let trouble = Some(&self.hold.trouble).filter(|text| matters && !text.is_empty());
         out.extend(trouble.cloned());
         out.extend(self.hold.others.iter().filter_map(note));
+        out.extend(self.maintenance_warnings());
         out
     }
 

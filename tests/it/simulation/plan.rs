@@ -270,6 +270,7 @@ fn orders(rng: &mut Rng) -> Vec<(u64, Order)> {
         allow_guest_shutdown: rng.percent(30),
         keep_cordoned: rng.percent(15),
         stop_job: false,
+            signal: String::new(),
     };
     let mut all = Vec::new();
     if rng.percent(8) {

@@ -237,6 +237,7 @@ impl Run {
             Order::Cancel { abort } => self.input(Input::Cancel {
                 token,
                 abort_migrations: abort,
+                signal: String::new(),
             }),
             Order::Restore => {
                 self.watcher.by_hand = true;

@@ -57,6 +57,7 @@ impl Played {
                     Command::Restore(answer) => {
                         let _ = answer.send(Err(Refusal::NotCordoned { node: "n1".into() }));
                     }
+                    Command::Sources(_) => {}
                     Command::Status(answer) => {
                         let _ = answer.send((**now.borrow()).clone());
                     }

@@ -486,6 +486,7 @@ impl Story {
         self.input(Input::Cancel {
             token: Token(9),
             abort_migrations,
+            signal: String::new(),
         })
     }
 

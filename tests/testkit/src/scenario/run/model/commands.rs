@@ -33,6 +33,7 @@ pub(super) fn give(
             let abort_migrations = keys.abort_migrations;
             let command = Command::Cancel {
                 abort_migrations,
+                signal: String::new(),
                 answer,
             };
             (command, keys.save.clone(), false)
@@ -77,6 +78,7 @@ pub(crate) fn trigger(keys: &Keys) -> Result<Trigger, NotPlayed> {
         allow_guest_shutdown: keys.allow_guest_shutdown,
         keep_cordoned: keys.keep_cordoned,
         stop_job: false,
+            signal: String::new(),
     })
 }
 
