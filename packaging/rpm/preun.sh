@@ -5,7 +5,7 @@ if [ "$1" -eq 0 ]; then
         going=$(busctl --timeout=5 get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager \
             PreparingForShutdown 2>/dev/null) || going=
         case "$going $state" in
-        *true*preparing* | *true*evacuating* | *true*confirming*)
+        *true*preparing* | *true*evacuating* | *true*falling_back* | *true*confirming*)
             echo "vmdrain-agent: a shutdown is waiting for VMs to leave this host, and without the agent it would go on at once:" >&2
             echo "vmdrain-agent: not removed. To give the VMs up: systemctl stop vmdrain-agent" >&2
             exit 1
@@ -14,7 +14,7 @@ if [ "$1" -eq 0 ]; then
         # Sees a running system and drains nothing.
         systemctl stop vmdrain-hold.service || :
         case "$state" in
-        *preparing* | *evacuating* | *confirming*)
+        *preparing* | *evacuating* | *falling_back* | *holding* | *confirming*)
             echo "vmdrain-agent: a drain is running; it is called off" >&2
             timeout 60 vmdrain-agent cancel >&2 ||
                 echo "vmdrain-agent: it could not be called off; the node may stay cordoned" >&2

@@ -2,8 +2,9 @@
 
 use crate::drain::action::Source;
 use crate::drain::status::Status;
-use crate::drain::trigger::{Refusal, Trigger};
+use crate::drain::trigger::{Ending, Refusal, Trigger};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// The answer to a command: an id or a sentence for people, or why not.
@@ -20,6 +21,20 @@ pub enum Command {
         abort_migrations: bool,
         /// Name of the maintenance signal that asks; empty: a person or a program.
         signal: String,
+        /// The answer.
+        answer: oneshot::Sender<Answer>,
+    },
+    /// Move the deadline.
+    Extend {
+        /// By how much.
+        by: Duration,
+        /// The answer.
+        answer: oneshot::Sender<Answer>,
+    },
+    /// End the hold now.
+    Release {
+        /// How.
+        ending: Ending,
         /// The answer.
         answer: oneshot::Sender<Answer>,
     },

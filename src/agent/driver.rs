@@ -192,6 +192,8 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 },
                 answer,
             ),
+            Command::Extend { by, answer } => (Input::Extend { token, by }, answer),
+            Command::Release { ending, answer } => (Input::Release { token, ending }, answer),
             Command::Restore(answer) => (Input::Restore(token), answer),
             Command::Sources(sources) => return self.input(Input::Sources(sources)),
             Command::Status(answer) => {
@@ -302,6 +304,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             | Action::Evict { .. }
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
+            | Action::StopGuest { .. }
             | Action::AskLogind { .. }) => {
                 let hurry = self.parts.cluster.hurry();
                 self.carry_out(effect, self.records.written(), hurry);

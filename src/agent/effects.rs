@@ -59,6 +59,12 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
                 Outcome::Reply(within(limit, cluster.delete_migration(&migration)).await)
             }),
         ),
+        Action::StopGuest { id, pod } => (
+            id,
+            Box::pin(
+                async move { Outcome::Reply(within(limit, cluster.stop_guest(&pod)).await) },
+            ),
+        ),
         Action::Release(id) => (
             id,
             Box::pin(async move { Outcome::Hold(within_text(limit, host.release()).await) }),

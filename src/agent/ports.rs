@@ -59,6 +59,11 @@ pub trait Cluster: Send + Sync + 'static {
         &self,
         migration: &ObjectRef,
     ) -> impl Future<Output = Result<Reply, Fault>> + Send;
+    /// DELETE of a launcher pod of this node, with its own grace period.
+    fn stop_guest(
+        &self,
+        pod: &ObjectRef,
+    ) -> impl Future<Output = Result<Reply, Fault>> + Send;
     /// A Kubernetes Event; best effort.
     fn event(&self, notice: &Notice) -> impl Future<Output = Result<(), Fault>> + Send;
 }

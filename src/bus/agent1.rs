@@ -72,7 +72,7 @@ impl Agent1 {
 impl Agent1 {
     /// Starts a drain; returns its id. Options: then (s: poweroff, reboot, halt, kexec, soft-reboot), reason (s),
     /// deadline (t: microseconds, or s: 30m), on_deadline (s), allow_guest_shutdown (b), keep_cordoned (b),
-    /// stop_job (b: the system is going down; joins a drain that is running).
+    /// shutdown_vms (b: the whole rack goes down, nobody is migrated; joins a drain that is running), stop_job (b: the system is going down; joins a drain that is running).
     #[zbus(out_args("drain_id"))]
     async fn trigger(
         &self,
@@ -104,32 +104,32 @@ impl Agent1 {
         .await
     }
 
-    /// Moves the deadline of the running drain; not in this version.
+    /// Moves the deadline of the running drain by so many microseconds; returns a sentence for people.
+    #[zbus(out_args("says"))]
     async fn extend(
         &self,
         #[zbus(connection)] bus: &Connection,
         #[zbus(header)] call: Header<'_>,
         by_usec: u64,
-    ) -> Result<(), BusError> {
+    ) -> Result<String, BusError> {
         self.gate.pass(bus, &call).await?;
-        Err(BusError::not_yet(format!(
-            "the deadline cannot be extended (by {} s) in this version; set it with `vmdrain-agent trigger --deadline`",
-            by_usec / 1_000_000
-        )))
+        let by = options::extension_from(by_usec)?;
+        self.command(|answer| Command::Extend { by, answer }).await
     }
 
-    /// Ends the hold of a shutdown by policy; not in this version.
+    /// Ends the running drain now: by its policy, or as asked; returns a sentence for people. Options: shutdown_vms (b),
+    /// proceed (b). Said again, it does not wait for guests that are shutting down.
+    #[zbus(out_args("says"))]
     async fn release(
         &self,
         #[zbus(connection)] bus: &Connection,
         #[zbus(header)] call: Header<'_>,
         options: Options,
-    ) -> Result<(), BusError> {
+    ) -> Result<String, BusError> {
         self.gate.pass(bus, &call).await?;
-        options::none_from(&options, "Release")?;
-        Err(BusError::not_yet(
-            "a hold cannot be released by hand in this version; `systemctl stop vmdrain-agent` drops it, and the host goes down at once",
-        ))
+        let ending = options::release_from(&options)?;
+        self.command(|answer| Command::Release { ending, answer })
+            .await
     }
 
     /// Gives the node back (uncordon, if the cordon is ours); returns a sentence for people: what was not waited for.
@@ -168,7 +168,8 @@ impl Agent1 {
         Err(BusError::not_yet("there is no plan in this version"))
     }
 
-    /// Name of the phase: idle, preparing, evacuating, confirming, drained, deadline, cancelling, cancelled.
+    /// Name of the phase: idle, preparing, evacuating, falling_back, holding, confirming, drained, deadline, cancelling,
+    /// cancelled.
     #[zbus(property)]
     fn state(&self) -> String {
         self.facts().state

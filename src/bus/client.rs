@@ -3,7 +3,7 @@
 use super::options::{self, Options};
 use super::{NAME, PATH, REFUSED};
 use crate::drain::status::Status;
-use crate::drain::trigger::Trigger;
+use crate::drain::trigger::{Ending, Trigger};
 use crate::host::Timing;
 use crate::host::login1::{self, CallError, within};
 use futures_util::{FutureExt, StreamExt};
@@ -60,6 +60,8 @@ impl From<CallError> for ClientError {
 trait Agent1 {
     fn trigger(&self, options: &Options) -> zbus::Result<String>;
     fn cancel(&self, options: &Options) -> zbus::Result<String>;
+    fn extend(&self, by_usec: u64) -> zbus::Result<String>;
+    fn release(&self, options: &Options) -> zbus::Result<String>;
     fn restore(&self, options: &Options) -> zbus::Result<String>;
     fn get_status(&self) -> zbus::Result<String>;
 }
@@ -99,6 +101,18 @@ impl Client {
     pub async fn cancel(&self, abort_migrations: bool) -> Result<String, ClientError> {
         let options = options::cancel_to(abort_migrations);
         Ok(within(ANSWER, "Cancel", self.agent.cancel(&options)).await?)
+    }
+
+    /// Moves the deadline; what the daemon says about it.
+    pub async fn extend(&self, by: Duration) -> Result<String, ClientError> {
+        let usec = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        Ok(within(ANSWER, "Extend", self.agent.extend(usec)).await?)
+    }
+
+    /// Ends the drain now; what the daemon says about it.
+    pub async fn release(&self, ending: Ending) -> Result<String, ClientError> {
+        let options = options::release_to(ending);
+        Ok(within(ANSWER, "Release", self.agent.release(&options)).await?)
     }
 
     /// Gives the node back; what the daemon says about it.

@@ -2,7 +2,7 @@
 
 use super::error::BusError;
 use crate::drain::policy::seconds;
-use crate::drain::trigger::Trigger;
+use crate::drain::trigger::{Ending, Trigger};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 pub type Options = BTreeMap<String, OwnedVariant>;
 
 /// Reads the options of `Trigger`: `then` (s), `reason` (s), `deadline` (t in microseconds, or s as in `30m`),
-/// `on_deadline` (s), `allow_guest_shutdown` (b), `keep_cordoned` (b), `stop_job` (b).
+/// `on_deadline` (s), `allow_guest_shutdown` (b), `keep_cordoned` (b), `shutdown_vms` (b), `stop_job` (b).
 pub fn trigger_from(options: &Options) -> Result<Trigger, BusError> {
     let mut trigger = Trigger::default();
     for (key, value) in options {
@@ -28,6 +28,7 @@ pub fn trigger_from(options: &Options) -> Result<Trigger, BusError> {
             "on_deadline" => trigger.on_deadline = Some(word(key, value)?),
             "allow_guest_shutdown" => trigger.allow_guest_shutdown = flag(key, value)?,
             "keep_cordoned" => trigger.keep_cordoned = flag(key, value)?,
+            "shutdown_vms" => trigger.shutdown_vms = flag(key, value)?,
             "stop_job" => trigger.stop_job = flag(key, value)?,
             _ => return Err(unknown(key, "Trigger")),
         }
@@ -45,6 +46,7 @@ pub fn trigger_to(trigger: &Trigger) -> Options {
         on_deadline,
         allow_guest_shutdown,
         keep_cordoned,
+        shutdown_vms,
         stop_job,
         // Signals are the agent's own to hear.
         signal: _,
@@ -65,6 +67,9 @@ pub fn trigger_to(trigger: &Trigger) -> Options {
         Variant::new(*allow_guest_shutdown),
     );
     put(&mut options, "keep_cordoned", Variant::new(*keep_cordoned));
+    if *shutdown_vms {
+        put(&mut options, "shutdown_vms", Variant::new(true));
+    }
     if *stop_job {
         put(&mut options, "stop_job", Variant::new(true));
     }
@@ -92,6 +97,48 @@ pub fn cancel_to(abort_migrations: bool) -> Options {
         Variant::new(abort_migrations),
     );
     options
+}
+
+/// Reads the options of `Release`: `shutdown_vms` (b), `proceed` (b), at most one of them.
+pub fn release_from(options: &Options) -> Result<Ending, BusError> {
+    let (mut shutdown_vms, mut proceed) = (false, false);
+    for (key, value) in options {
+        match key.as_str() {
+            "shutdown_vms" => shutdown_vms = flag(key, value)?,
+            "proceed" => proceed = flag(key, value)?,
+            _ => return Err(unknown(key, "Release")),
+        }
+    }
+    match (shutdown_vms, proceed) {
+        (true, true) => Err(BusError::invalid(
+            "options 'shutdown_vms' and 'proceed' exclude each other",
+        )),
+        (true, false) => Ok(Ending::ShutdownVms),
+        (false, true) => Ok(Ending::Proceed),
+        (false, false) => Ok(Ending::Policy),
+    }
+}
+
+/// Writes them.
+pub fn release_to(ending: Ending) -> Options {
+    let mut options = Options::new();
+    match ending {
+        Ending::Policy => {}
+        Ending::ShutdownVms => put(&mut options, "shutdown_vms", Variant::new(true)),
+        Ending::Proceed => put(&mut options, "proceed", Variant::new(true)),
+    }
+    options
+}
+
+/// By how much a deadline is moved.
+pub fn extension_from(usec: u64) -> Result<Duration, BusError> {
+    let by = Duration::from_micros(usec);
+    if by.is_zero() || by > LONGEST {
+        return Err(BusError::invalid(
+            "a deadline is moved by more than nothing and less than a year (microseconds)",
+        ));
+    }
+    Ok(by)
 }
 
 /// For a call that takes no options yet.
@@ -185,6 +232,7 @@ mod tests {
             on_deadline: Some(OnDeadline::Proceed),
             allow_guest_shutdown: true,
             keep_cordoned: true,
+            shutdown_vms: true,
             stop_job: true,
             signal: String::new(),
         };
@@ -193,6 +241,9 @@ mod tests {
         }
         for abort in [true, false] {
             assert_eq!(cancel_from(&cancel_to(abort)), Ok(abort));
+        }
+        for ending in [Ending::Policy, Ending::ShutdownVms, Ending::Proceed] {
+            assert_eq!(release_from(&release_to(ending)), Ok(ending));
         }
         assert_eq!(trigger_from(&Options::new()), Ok(Trigger::default()));
     }
@@ -250,6 +301,12 @@ mod tests {
             assert!(said.contains(says), "{said}");
         }
         assert!(cancel_from(&options("abort", Variant::new(true))).is_err());
+        assert!(release_from(&options("now", Variant::new(true))).is_err());
+        let mut both = release_to(Ending::Proceed);
+        both.append(&mut release_to(Ending::ShutdownVms));
+        assert!(release_from(&both).is_err());
+        assert!(extension_from(0).is_err() && extension_from(u64::MAX).is_err());
+        assert_eq!(extension_from(1_000_000), Ok(Duration::from_secs(1)));
         assert!(none_from(&options("x", Variant::new(true)), "Restore").is_err());
         assert!(none_from(&Options::new(), "Restore").is_ok());
     }

@@ -110,6 +110,29 @@ that logind has announced cannot be called off this way.")]
         #[arg(long)]
         abort_migrations: bool,
     },
+    /// Move the deadline of the running drain
+    #[command(after_help = "\
+Example:
+  vmdrain-agent extend 10m
+
+While logind holds a shutdown it waits no longer than its own limit; what it does not give is refused.")]
+    Extend {
+        /// By how much, e.g. 10m
+        #[arg(value_name = "DURATION", value_parser = extension)]
+        by: Duration,
+    },
+    /// Enough, go now: end the running drain, and let the host go
+    #[command(after_help = "\
+Without an option it ends as its policy for the deadline says, only now. Said again, it does not wait
+for guests that are still shutting down. It works while a shutdown is held and in the stop job, too.")]
+    Release {
+        /// Shut down the guests that are left, each with its grace period
+        #[arg(long)]
+        shutdown_vms: bool,
+        /// Let the host go as it is; VMs that are left are named
+        #[arg(long, conflicts_with = "shutdown_vms")]
+        proceed: bool,
+    },
     /// Uncordon this node, if the cordon is ours
     Restore,
     /// Show what happens on this node, to which VM and why
@@ -164,7 +187,8 @@ pub struct How {
     /// How long it may take, e.g. 30m
     #[arg(long, value_name = "DURATION", value_parser = deadline)]
     pub deadline: Option<Duration>,
-    /// What happens when the deadline comes and VMs are left: proceed (let the host go)
+    /// What happens when the deadline comes and VMs are left: shutdown-vms (in time before it their guests are shut
+    /// down), hold (go on draining), proceed (let the host go), abort (give the node back)
     #[arg(long, value_name = "POLICY", value_parser = on_deadline)]
     pub on_deadline: Option<OnDeadline>,
     /// Guests that cannot migrate may be shut down although the host stays up
@@ -240,6 +264,7 @@ impl How {
             on_deadline: self.on_deadline,
             allow_guest_shutdown: self.allow_guest_shutdown,
             keep_cordoned: self.keep_cordoned,
+            shutdown_vms: false,
             stop_job: false,
             signal: String::new(),
         }
@@ -253,12 +278,16 @@ fn deadline(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn on_deadline(text: &str) -> Result<OnDeadline, String> {
-    match text {
-        "proceed" => Ok(OnDeadline::Proceed),
-        "shutdown-vms" | "hold" | "abort" => Err(
-            "not yet: this version can only proceed, that is let the host go and name every VM that is left".into(),
-        ),
-        _ => Err("the only policy of this version is proceed".into()),
+fn extension(text: &str) -> Result<Duration, String> {
+    match seconds::parse(text)? {
+        Duration::ZERO => Err("a deadline is moved by more than nothing".into()),
+        span => Ok(span),
     }
+}
+
+fn on_deadline(text: &str) -> Result<OnDeadline, String> {
+    let known = OnDeadline::ALL.into_iter().find(|policy| policy.word() == text);
+    known.ok_or_else(|| {
+        format!("the policies are {}", OnDeadline::ALL.map(OnDeadline::word).join(", "))
+    })
 }

@@ -4,8 +4,9 @@ use super::daemon::{AT_LEAST, CallError, Daemon, Feed};
 use crate::bus::client::Following;
 use crate::bus::{Client, ClientError};
 use crate::drain::status::Status;
-use crate::drain::trigger::Trigger;
+use crate::drain::trigger::{Ending, Trigger};
 use std::sync::Arc;
+use std::time::Duration;
 
 impl From<ClientError> for CallError {
     fn from(error: ClientError) -> Self {
@@ -27,6 +28,14 @@ impl Daemon for Client {
 
     async fn cancel(&self, abort_migrations: bool) -> Result<String, CallError> {
         Ok(Client::cancel(self, abort_migrations).await?)
+    }
+
+    async fn extend(&self, by: Duration) -> Result<String, CallError> {
+        Ok(Client::extend(self, by).await?)
+    }
+
+    async fn release(&self, ending: Ending) -> Result<String, CallError> {
+        Ok(Client::release(self, ending).await?)
     }
 
     async fn restore(&self) -> Result<String, CallError> {

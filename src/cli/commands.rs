@@ -13,10 +13,11 @@ use crate::agent::service::Setup;
 use crate::bus::Client;
 use crate::config::{Live, Sources};
 use crate::drain::phase::Phase;
-use crate::drain::trigger::{Then, Trigger};
+use crate::drain::trigger::{Ending, Then, Trigger};
 use crate::telemetry::logging;
 use clap::CommandFactory;
 use futures_util::Stream;
+use std::time::Duration;
 
 /// Carries out what was typed.
 ///
@@ -33,6 +34,18 @@ pub(super) async fn carry_out(args: Args, screen: &mut Screen) -> Result<Exit, F
         Command::Kexec(how) => drain(&global, Some(Then::Kexec), &how, screen).await,
         Command::Cancel { abort_migrations } => {
             cancel(&connect(&global).await?, abort_migrations, screen).await
+        }
+        Command::Extend { by } => extend(&connect(&global).await?, by, screen).await,
+        Command::Release {
+            shutdown_vms,
+            proceed,
+        } => {
+            let ending = match (shutdown_vms, proceed) {
+                (true, _) => Ending::ShutdownVms,
+                (false, true) => Ending::Proceed,
+                (false, false) => Ending::Policy,
+            };
+            release(&connect(&global).await?, ending, screen).await
         }
         Command::Restore => restore(&connect(&global).await?, screen).await,
         Command::Status { watch, output } => {
@@ -192,6 +205,28 @@ pub(super) async fn cancel(
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
     let answer = daemon.cancel(abort_migrations).await?;
+    screen.line(&answer)?;
+    Ok(Exit::Done)
+}
+
+/// `extend`.
+pub(super) async fn extend(
+    daemon: &impl Daemon,
+    by: Duration,
+    screen: &mut Screen,
+) -> Result<Exit, Failure> {
+    let answer = daemon.extend(by).await?;
+    screen.line(&answer)?;
+    Ok(Exit::Done)
+}
+
+/// `release`.
+pub(super) async fn release(
+    daemon: &impl Daemon,
+    ending: Ending,
+    screen: &mut Screen,
+) -> Result<Exit, Failure> {
+    let answer = daemon.release(ending).await?;
     screen.line(&answer)?;
     Ok(Exit::Done)
 }

@@ -3,7 +3,7 @@
 
 use crate::agent::command::{Answer, Command, Handle};
 use crate::drain::status::Status;
-use crate::drain::trigger::Trigger;
+use crate::drain::trigger::{Ending, Trigger};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +38,10 @@ pub trait Daemon {
     fn trigger(&self, trigger: &Trigger) -> impl Future<Output = Result<String, CallError>>;
     /// Calls the drain off; answers what will happen.
     fn cancel(&self, abort_migrations: bool) -> impl Future<Output = Result<String, CallError>>;
+    /// Moves the deadline; answers how much is left.
+    fn extend(&self, by: Duration) -> impl Future<Output = Result<String, CallError>>;
+    /// Ends the drain now; answers what will happen.
+    fn release(&self, ending: Ending) -> impl Future<Output = Result<String, CallError>>;
     /// Gives the node back; answers what has happened, and what was not waited for.
     fn restore(&self) -> impl Future<Output = Result<String, CallError>>;
     /// The status of now.
@@ -86,6 +90,14 @@ impl Daemon for Handle {
             answer,
         })
         .await
+    }
+
+    async fn extend(&self, by: Duration) -> Result<String, CallError> {
+        ask(self, |answer| Command::Extend { by, answer }).await
+    }
+
+    async fn release(&self, ending: Ending) -> Result<String, CallError> {
+        ask(self, |answer| Command::Release { ending, answer }).await
     }
 
     async fn restore(&self) -> Result<String, CallError> {

@@ -209,6 +209,8 @@ fn every_phase_has_its_word() {
         Phase::Idle,
         Phase::Preparing,
         Phase::Evacuating,
+        Phase::FallingBack,
+        Phase::Holding,
         Phase::Confirming,
         Phase::Drained,
         Phase::Deadline,

@@ -11,7 +11,7 @@ use super::settings;
 use crate::config::Sources;
 use crate::drain::policy::OnDeadline;
 use crate::drain::status::{DrainStatus, Status, VmPhase, VmStatus};
-use crate::drain::trigger::{Then, Trigger};
+use crate::drain::trigger::{Ending, Then, Trigger};
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use futures_util::stream;
 use std::collections::VecDeque;
@@ -52,6 +52,15 @@ impl Daemon for Played {
             format!("cancel {abort_migrations}"),
             "drain d1 is being cancelled",
         )
+    }
+    async fn extend(&self, by: Duration) -> Result<String, CallError> {
+        self.answer(
+            format!("extend {}", by.as_secs()),
+            "the deadline was moved",
+        )
+    }
+    async fn release(&self, ending: Ending) -> Result<String, CallError> {
+        self.answer(format!("release {ending:?}"), "the host is let go")
     }
     async fn restore(&self) -> Result<String, CallError> {
         self.answer("restore".into(), "node n1 is uncordoned")
@@ -164,6 +173,7 @@ fn every_option_of_a_trigger_reaches_the_request() {
             on_deadline: Some(OnDeadline::Proceed),
             allow_guest_shutdown: true,
             keep_cordoned: true,
+            shutdown_vms: false,
             stop_job: false,
             signal: String::new(),
         }
@@ -224,8 +234,10 @@ fn a_wrong_command_line_is_a_usage_error_that_says_why() {
         ("trigger --then explode", "soft-reboot"),
         ("trigger --deadline soon", "'soon' is not a duration"),
         ("trigger --deadline 0", "in no time"),
-        ("trigger --on-deadline hold", "not yet"),
-        ("trigger --on-deadline x", "proceed"),
+        ("trigger --on-deadline x", "shutdown-vms, hold, proceed, abort"),
+        ("extend", "DURATION"),
+        ("extend 0", "more than nothing"),
+        ("release --proceed --shutdown-vms", "cannot be used with"),
         ("trigger --no-wait --standalone", "cannot be used with"),
         ("reboot --then poweroff", "--then"),
         ("status -o xml", "table, json"),

@@ -177,14 +177,15 @@ impl<C: Clock> KubeCluster<C> {
             "/apis/kubevirt.io/v1/namespaces/{}/virtualmachineinstancemigrations",
             migration.namespace
         );
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(migration.uid.clone()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let request = Request::new(path).delete(&migration.name, &params);
+        let request = Request::new(path).delete(&migration.name, &of_uid(&migration.uid));
+        Ok(self.send(&what, request).await?.reply())
+    }
+
+    /// DELETE of a pod by UID. Without a grace period of ours: the pod's own is the one that its guest was promised.
+    pub(super) async fn delete_pod(&self, pod: &ObjectRef) -> Result<Reply, Fault> {
+        let what = format!("delete pod {pod}");
+        let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);
+        let request = Request::new(path).delete(&pod.name, &of_uid(&pod.uid));
         Ok(self.send(&what, request).await?.reply())
     }
 
@@ -238,6 +239,17 @@ impl<C: Clock> KubeCluster<C> {
         let request = request
             .map_err(|error| fault::fault(FaultClass::Fatal, what, &fault::plain(&error)))?;
         self.connection.send(what, self.clock.now(), request).await
+    }
+}
+
+/// Only the very object that was meant.
+fn of_uid(uid: &str) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
     }
 }
 

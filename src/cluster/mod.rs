@@ -213,6 +213,10 @@ impl<C: Clock> Cluster for KubeCluster<C> {
         self.delete_vmim(migration).await
     }
 
+    async fn stop_guest(&self, pod: &ObjectRef) -> Result<Reply, Fault> {
+        self.delete_pod(pod).await
+    }
+
     async fn event(&self, notice: &Notice) -> Result<(), Fault> {
         self.post_event(notice).await
     }

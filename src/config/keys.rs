@@ -10,7 +10,6 @@ const NOT_YET: [&str; 13] = [
     "drain.api_unreachable_timeout",
     "drain.allow_empty_dir",
     "drain.allow_unmanaged_pods",
-    "drain.max_attempts",
     "drain.skip",
     "policy.rule",
     "host.wall",
@@ -23,13 +22,8 @@ const NOT_YET: [&str; 13] = [
 ];
 
 /// Values of the contract that nothing carries out yet.
-const VALUES_NOT_YET: [(&str, &[&str], &str); 3] = [
+const VALUES_NOT_YET: [(&str, &[&str], &str); 2] = [
     ("drain.scope", &["all-pods"], "vms"),
-    (
-        "drain.on_deadline",
-        &["shutdown-vms", "hold", "abort"],
-        "proceed",
-    ),
     (
         "policy.default",
         &["shutdown", "restart", "leave"],

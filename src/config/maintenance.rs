@@ -87,7 +87,7 @@ pub struct Maintenance {
     pub bus: Bus,
     /// Well-known name whose owner sends it, or [`ROOT`].
     pub sender: String,
-    /// Object path.
+    /// Object path; with `/*` at its end whatever is below it.
     pub path: String,
     /// Interface.
     pub interface: String,
@@ -143,12 +143,30 @@ pub enum Order {
 }
 
 impl Maintenance {
+    /// Whether it is this signal, whatever it says.
+    pub fn names(&self, heard: &Heard) -> bool {
+        let path = match self.folder() {
+            Some("/") => true,
+            Some(folder) => heard
+                .path
+                .strip_prefix(folder)
+                .is_some_and(|rest| rest.starts_with('/')),
+            None => self.path == heard.path,
+        };
+        path && self.interface == heard.interface && self.member == heard.member
+    }
+
+    /// The path below which every object counts.
+    pub fn folder(&self) -> Option<&str> {
+        match self.path.strip_suffix("/*") {
+            Some("") => Some("/"),
+            folder => folder,
+        }
+    }
+
     /// Compares everything but the sender.
     pub fn fits(&self, heard: &Heard) -> Fit {
-        let named = self.path == heard.path
-            && self.interface == heard.interface
-            && self.member == heard.member;
-        if !named {
+        if !self.names(heard) {
             return Fit::No;
         }
         let mut all = true;
@@ -160,6 +178,11 @@ impl Maintenance {
             }
         }
         if all { Fit::Yes } else { Fit::No }
+    }
+
+    /// It asks for nothing but the shutdown of guests.
+    pub(super) fn shuts_down(&self) -> bool {
+        self.action == Act::ShutdownVms
     }
 
     /// Why, for people.
@@ -175,6 +198,7 @@ impl Maintenance {
                 reason: self.reason(),
                 deadline: self.deadline,
                 on_deadline: self.on_deadline,
+                shutdown_vms: self.action == Act::ShutdownVms,
                 signal: self.name.clone(),
                 ..Trigger::default()
             }))
@@ -213,7 +237,8 @@ impl Maintenance {
                 ),
             );
         }
-        if let Err(why) = zbus::ObjectPath::try_from(self.path.as_str()) {
+        let path = self.folder().unwrap_or(&self.path);
+        if let Err(why) = zbus::ObjectPath::try_from(path) {
             fault("path", format!("'{}' is no object path ({why})", self.path));
         }
         if let Err(why) = InterfaceName::try_from(self.interface.as_str()) {
@@ -407,6 +432,19 @@ mod tests {
         let mut other = heard(json!([device, {"WarningLevel": 4}]));
         other.path.push('x');
         assert_eq!(ups().fits(&other), Fit::No);
+        for (path, expected) in [
+            ("/*", Fit::Yes),
+            ("/org/freedesktop/UPower/*", Fit::Yes),
+            ("/org/freedesktop/UPow/*", Fit::No),
+            ("/org/freedesktop/UPower/devices/DisplayDevice/*", Fit::No),
+        ] {
+            let entry = Maintenance {
+                path: path.into(),
+                ..ups()
+            };
+            let heard = heard(json!([device, {"WarningLevel": 4}]));
+            assert_eq!(entry.fits(&heard), expected, "{path}");
+        }
     }
 
     #[test]

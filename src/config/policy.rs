@@ -14,6 +14,7 @@ impl Settings {
             pacing: self.drain.pacing,
             deadline: self.drain.deadline,
             on_deadline: self.drain.on_deadline,
+            max_attempts: self.drain.max_attempts,
             consent: self.drain.allow_guest_shutdown,
             on_foreign_uncordon: self.drain.on_foreign_uncordon,
             on_scheduled: self.host.on_scheduled_shutdown,

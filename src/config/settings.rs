@@ -70,7 +70,7 @@ pub enum Scope {
 }
 
 /// `[drain]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Drain {
     /// When migrating VMs are evicted.
@@ -83,10 +83,26 @@ pub struct Drain {
     pub deadline: Option<Duration>,
     /// What happens then.
     pub on_deadline: OnDeadline,
+    /// Failed migrations of one VM after which it is given up.
+    pub max_attempts: u32,
     /// Whether guests may be shut down.
     pub allow_guest_shutdown: Consent,
     /// Answer to somebody else's uncordon in mid-drain.
     pub on_foreign_uncordon: OnForeignUncordon,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self {
+            pacing: Pacing::default(),
+            scope: Scope::default(),
+            deadline: None,
+            on_deadline: OnDeadline::default(),
+            max_attempts: 3,
+            allow_guest_shutdown: Consent::default(),
+            on_foreign_uncordon: OnForeignUncordon::default(),
+        }
+    }
 }
 
 /// What a drain does with a VM.
@@ -209,7 +225,12 @@ pub struct Constants {
 }
 
 /// Waits that may be left out; any other duration or count of zero makes no sense.
-const MAY_BE_ZERO: [&str; 3] = ["budget.margin", "timing.linger", "timing.queue_patience"];
+const MAY_BE_ZERO: [&str; 4] = [
+    "budget.margin",
+    "timing.linger",
+    "timing.queue_patience",
+    "timing.stop_slack",
+];
 
 /// Beyond this a duration is a slip of the pen, and sums and products of them could leave their range.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -253,6 +274,15 @@ impl Settings {
             let span = value.as_str().and_then(|text| seconds::parse(text).ok());
             if span.is_some_and(|span| span > LONGEST) {
                 fault(&key, "is longer than 10 years");
+            }
+        }
+        if self.drain.allow_guest_shutdown == Consent::Never {
+            for entry in self.maintenance.iter().filter(|entry| entry.shuts_down()) {
+                let what = format!(
+                    "entry \"{}\": shuts guests down, and drain.allow_guest_shutdown is \"never\"",
+                    entry.name
+                );
+                fault("maintenance", &what);
             }
         }
         let timing = &self.timing.core;

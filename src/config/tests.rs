@@ -155,12 +155,8 @@ fn every_mistake_names_the_file_and_the_key() {
 fn what_is_planned_is_refused_with_not_yet() {
     let table = [
         ("drain.scope = 'all-pods'", "drain.scope"),
-        ("drain.on_deadline = 'shutdown-vms'", "drain.on_deadline"),
-        ("drain.on_deadline = 'hold'", "drain.on_deadline"),
-        ("drain.on_deadline = 'abort'", "drain.on_deadline"),
         ("policy.default = 'shutdown'", "policy.default"),
         ("drain.skip = []", "drain.skip"),
-        ("drain.max_attempts = 3", "drain.max_attempts"),
         (
             "drain.api_unreachable_timeout = '1m'",
             "drain.api_unreachable_timeout",

@@ -2,7 +2,7 @@
 
 use super::answer::Reply;
 use super::record::Record;
-use super::trigger::{Refusal, Schedule, Shutdown, Then, Trigger};
+use super::trigger::{Ending, Refusal, Schedule, Shutdown, Then, Trigger};
 use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
 use serde::Serialize;
 use std::time::Duration;
@@ -74,6 +74,14 @@ pub enum Action {
         id: EffectId,
         /// The VMIM.
         migration: ObjectRef,
+    },
+    /// DELETE of a launcher pod with UID precondition and its own grace period: the guest is shut down.
+    /// Answer: [`Outcome::Reply`].
+    StopGuest {
+        /// Number of this effect.
+        id: EffectId,
+        /// The pod; `uid` is the precondition.
+        pod: ObjectRef,
     },
     /// Write the record down, before anything that follows in the queue happens.
     Persist(Box<Record>),
@@ -250,6 +258,20 @@ pub enum Input {
         abort_migrations: bool,
         /// Name of the maintenance signal that asks; empty: a person or a program.
         signal: String,
+    },
+    /// An operator moves the deadline.
+    Extend {
+        /// The command.
+        token: Token,
+        /// By how much.
+        by: Duration,
+    },
+    /// An operator wants the hold to end now.
+    Release {
+        /// The command.
+        token: Token,
+        /// How.
+        ending: Ending,
     },
     /// An operator gives the node back by hand.
     Restore(Token),

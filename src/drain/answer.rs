@@ -97,6 +97,20 @@ pub fn judge(reply: &Reply) -> Answer {
     }
 }
 
+/// What the answer to the deletion of a pod means: there are no webhooks and no budgets in its way.
+pub fn judge_delete(reply: &Reply) -> Answer {
+    match reply.code {
+        200..=202 => Answer::Granted,
+        401 => Answer::Unauthorized,
+        // Other rights than for evictions: NodeRestriction answers so to a pod of another node.
+        403 if reply.message.contains("spec.nodeName set to itself") => Answer::Gone,
+        403 => Answer::Denied(reply.message.clone()),
+        404 | 409 => Answer::Gone,
+        429 => Answer::Throttled,
+        code => Answer::Unexpected(format!("HTTP {code}: {}", reply.message)),
+    }
+}
+
 /// `The disruption budget NAME needs …` and `The disruption budget NAME is still being processed …`.
 fn budget_name(says: &str) -> String {
     let rest = says
@@ -214,6 +228,31 @@ mod tests {
         ));
         assert_eq!(judge(&reply(401, "Unauthorized")), Answer::Unauthorized);
         assert!(matches!(judge(&reply(503, "x")), Answer::Unexpected(_)));
+    }
+
+    #[test]
+    fn answers_to_a_deletion() {
+        let cases = [
+            (200, "", Answer::Granted),
+            (202, "", Answer::Granted),
+            (404, "not found", Answer::Gone),
+            (409, "the UID in the precondition", Answer::Gone),
+            (
+                403,
+                "node \"n1\" can only delete pods with spec.nodeName set to itself",
+                Answer::Gone,
+            ),
+            (403, "forbidden", Answer::Denied("forbidden".into())),
+            (429, "later", Answer::Throttled),
+            (401, "", Answer::Unauthorized),
+        ];
+        for (code, text, wanted) in cases {
+            assert_eq!(judge_delete(&reply(code, text)), wanted);
+        }
+        assert!(matches!(
+            judge_delete(&reply(503, "x")),
+            Answer::Unexpected(_)
+        ));
     }
 
     #[test]

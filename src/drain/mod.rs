@@ -3,6 +3,7 @@
 pub mod action;
 pub mod answer;
 pub mod boot;
+pub mod fallback;
 pub mod judge;
 pub mod machine;
 pub mod pacing;
@@ -11,6 +12,7 @@ pub mod policy;
 pub mod record;
 pub mod restore;
 pub mod status;
+pub mod stop;
 pub mod time;
 pub mod track;
 pub mod trigger;

@@ -10,6 +10,10 @@ pub enum Phase {
     Preparing,
     /// VMs are on their way.
     Evacuating,
+    /// The deadline is near: the guests that are left are shut down.
+    FallingBack,
+    /// The deadline has passed and the drain goes on (policy `hold`).
+    Holding,
     /// Nothing seems to be left: fresh lists decide.
     Confirming,
     /// Empty. The hold is released, or logind was asked, or the node just stays drained.
@@ -33,6 +37,8 @@ impl Phase {
             Self::Idle => "idle",
             Self::Preparing => "preparing",
             Self::Evacuating => "evacuating",
+            Self::FallingBack => "falling_back",
+            Self::Holding => "holding",
             Self::Confirming => "confirming",
             Self::Drained => "drained",
             Self::Deadline => "deadline",
@@ -45,7 +51,14 @@ impl Phase {
 
     /// VMs are being moved.
     pub fn is_draining(self) -> bool {
-        matches!(self, Self::Preparing | Self::Evacuating | Self::Confirming)
+        matches!(
+            self,
+            Self::Preparing
+                | Self::Evacuating
+                | Self::FallingBack
+                | Self::Holding
+                | Self::Confirming
+        )
     }
 
     /// A new drain may begin.

@@ -11,9 +11,30 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnDeadline {
-    /// Let the host go and name every VM that is left.
+    /// In time before it the guests that are left are shut down, so that each gets its grace period.
     #[default]
+    ShutdownVms,
+    /// Go on draining past it (net 1 only: logind does not wait longer than its limit).
+    Hold,
+    /// Let the host go and name every VM that is left.
     Proceed,
+    /// Give the drain up: clear the marks, uncordon, stay up.
+    Abort,
+}
+
+impl OnDeadline {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::ShutdownVms, Self::Hold, Self::Proceed, Self::Abort];
+
+    /// The word in files, on the bus and on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ShutdownVms => "shutdown-vms",
+            Self::Hold => "hold",
+            Self::Proceed => "proceed",
+            Self::Abort => "abort",
+        }
+    }
 }
 
 /// Whether guests may be shut down (design section 5).
@@ -85,6 +106,8 @@ pub struct Policy {
     pub deadline: Option<Duration>,
     /// What happens then.
     pub on_deadline: OnDeadline,
+    /// Failed migrations of one VM after which it is given up, so that others get its slot.
+    pub max_attempts: u32,
     /// Consent to shut guests down.
     pub consent: Consent,
     /// Answer to a foreign uncordon.
@@ -143,6 +166,19 @@ pub struct Timing {
     /// How long logind may be silent before that is told as lost protection (a restart takes a second or two).
     #[serde(with = "seconds")]
     pub hold_patience: Duration,
+    /// How old virt-handler's last heartbeat may be before no guest is stopped through it any more (it reports
+    /// every 60 to 132 s; KubeVirt gives it up after 300 s).
+    #[serde(with = "seconds")]
+    pub handler_silent: Duration,
+    /// A migration that takes longer than this, and than five times what its memory would need, makes no progress.
+    #[serde(with = "seconds")]
+    pub no_progress: Duration,
+    /// A target pod that is not started after this is told as such.
+    #[serde(with = "seconds")]
+    pub unplaced: Duration,
+    /// What a stopped guest's pod needs besides the guest's own grace period.
+    #[serde(with = "seconds")]
+    pub stop_slack: Duration,
     /// Time limit of one request.
     #[serde(with = "seconds")]
     pub request: Duration,
@@ -164,6 +200,10 @@ impl Default for Timing {
             slot_patience: s(300),
             picture_stale: s(60),
             hold_patience: s(30),
+            handler_silent: s(300),
+            no_progress: s(600),
+            unplaced: s(60),
+            stop_slack: s(10),
             request: s(10),
         }
     }
@@ -182,6 +222,7 @@ impl Policy {
             pacing: Pacing::default(),
             deadline: None,
             on_deadline: OnDeadline::default(),
+            max_attempts: 3,
             consent: Consent::default(),
             on_foreign_uncordon: OnForeignUncordon::default(),
             on_scheduled: OnScheduled::default(),

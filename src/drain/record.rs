@@ -1,6 +1,7 @@
 //! What is written down, and how a machine goes on from it.
 
 use super::boot::{Start, Userspace};
+use super::stop::StopNote;
 use super::time::Mono;
 use super::trigger::Trigger;
 use super::world::ObjectRef;
@@ -45,6 +46,12 @@ pub struct Record {
     pub exit: Option<u8>,
     /// VMIs that we have marked, or may have marked (asked before the answer was known).
     pub marks: Vec<ObjectRef>,
+    /// Somebody has asked to go now (`release`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
+    /// Guests that we have stopped, or may have (asked before the answer was known).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stops: Vec<StopNote>,
 }
 
 impl Record {

@@ -14,8 +14,8 @@ pub struct Status {
     pub version: String,
     /// The node.
     pub node: String,
-    /// Name of the phase: idle, preparing, evacuating, confirming, drained, deadline, cancelling, cancelled,
-    /// refused, restoring.
+    /// Name of the phase: idle, preparing, evacuating, falling_back, holding, confirming, drained, deadline,
+    /// cancelling, cancelled, refused, restoring.
     pub state: String,
     /// One sentence: what happens now, and what is waited for.
     pub says: String,

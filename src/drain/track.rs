@@ -4,6 +4,7 @@ use super::action::EffectId;
 use super::answer::{Answer, Pause};
 use super::policy::Timing;
 use super::status::VmPhase;
+use super::stop::Stopping;
 use super::time::Mono;
 use super::world::{ObjectRef, VmName};
 use std::collections::BTreeSet;
@@ -70,6 +71,14 @@ pub struct Track {
     pub posts: u32,
     /// First request.
     pub first_post: Option<Mono>,
+    /// Since when its migration copies, as far as it was seen.
+    pub copying_since: Option<Mono>,
+    /// We have asked to abort its migration.
+    pub abort: Option<Abort>,
+    /// It was given up for the time being, so that others get its slot.
+    pub benched: Option<Mono>,
+    /// We have asked to stop its guest.
+    pub stop: Option<Stopping>,
     /// How and when it ended.
     pub ended: Option<(VmPhase, Mono)>,
     /// Shown phase and since when.
@@ -80,6 +89,17 @@ pub struct Track {
     pub says: String,
     /// Shown target node.
     pub target: Option<String>,
+}
+
+/// An abort that was asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Abort {
+    /// UID of the VMIM.
+    pub migration: String,
+    /// When it was asked for.
+    pub asked: Mono,
+    /// It was refused: what stands in the way.
+    pub refused: String,
 }
 
 impl Track {
@@ -176,12 +196,17 @@ impl Track {
 
     /// An eviction or a deletion of its pod was seen: that ends a guest.
     pub fn asked_to_end(&self) -> bool {
-        self.granted.is_some() || self.seen_deleting
+        self.granted.is_some() || self.seen_deleting || self.stopped_by_us()
     }
 
-    /// An eviction of ours has ended it, or may have.
+    /// An eviction or a stop of ours has ended it, or may have.
     pub fn evicted(&self) -> bool {
-        self.granted.is_some() || self.maybe_ours
+        self.granted.is_some() || self.maybe_ours || self.stop.is_some()
+    }
+
+    /// The API server has taken our request to stop its guest.
+    pub fn stopped_by_us(&self) -> bool {
+        self.stop.as_ref().is_some_and(|s| s.accepted.is_some())
     }
 
     /// It has come to its end here.

@@ -57,6 +57,10 @@ pub struct Trigger {
     pub allow_guest_shutdown: bool,
     /// The cordon stays after the boot.
     pub keep_cordoned: bool,
+    /// The power goes for the whole rack: nobody is migrated, every guest is told at once. Joins a drain that is
+    /// under way.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shutdown_vms: bool,
     /// Asked by the stop job of a system that is going down (net 3): nothing can take that back, a drain that is
     /// under way is joined, and what may be done when the host goes down may be done.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -85,6 +89,19 @@ pub struct Schedule {
     pub kind: Option<Then>,
     /// How long from now.
     pub within: Duration,
+}
+
+/// How a running hold is ended by a person's word (`release`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// As the policy of this drain says, but now.
+    #[default]
+    Policy,
+    /// The guests that are left are shut down now.
+    ShutdownVms,
+    /// The host is let go as it is.
+    Proceed,
 }
 
 /// Why a command was not carried out. Every variant is a sentence for people.
@@ -155,6 +172,27 @@ pub enum Refusal {
         /// Ids of this host.
         ours: String,
     },
+    /// There is no deadline that could be moved, and no hold that could be ended.
+    #[error("no drain is running, so there is nothing to {what}")]
+    NoDrain {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// logind does not wait any longer.
+    #[error(
+        "logind waits at most {limit} for us and cannot be asked for more: the deadline can be moved by {most} at most. `InhibitDelayMaxSec=` (in zz-vmdrain-agent.conf) sets that limit for the next shutdown"
+    )]
+    PastLimit {
+        /// logind's limit.
+        limit: String,
+        /// How much is left.
+        most: String,
+    },
+    /// The configuration forbids to shut guests down.
+    #[error(
+        "drain.allow_guest_shutdown is \"never\", so no guest is shut down; `vmdrain-agent release --proceed` lets the host go as it is"
+    )]
+    ConsentNever,
     /// A value that makes no sense.
     #[error("{0}")]
     BadRequest(String),

@@ -2,6 +2,7 @@
 //!
 //! `status` prints these sentences as they are; to change a text, change it here.
 
+use super::stop::HandlerDoubt;
 use super::world::VmName;
 use std::fmt;
 
@@ -12,6 +13,8 @@ pub enum Verdict {
     Ignore(Ignore),
     /// Send the eviction, as soon as its lane allows it.
     Evict(Lane),
+    /// Stop its guest by the deletion of its pod.
+    Stop,
     /// Ask by a dry run what an eviction would do (base tier, or nothing else tells).
     Ask,
     /// Something is on its way; nothing to do.
@@ -62,6 +65,8 @@ pub enum Wait {
     HeldBack(String),
     /// The target pod is being placed and started.
     Scheduling,
+    /// The target pod has not been placed or started for a long time.
+    Unplaced,
     /// Copying memory.
     Migrating {
         /// Where to.
@@ -80,6 +85,11 @@ pub enum Wait {
     LeftOver,
     /// The guest is shutting down.
     ShuttingDown,
+    /// The guest is shutting down because we have asked for it.
+    Stopping {
+        /// Why, as a sentence part.
+        why: String,
+    },
     /// The VM is still starting: whether it can migrate is not known yet.
     Starting,
     /// The picture does not show its VMI yet.
@@ -150,6 +160,8 @@ pub enum Blocked {
         /// Their names, where they can be read.
         names: Vec<String>,
     },
+    /// Its guest is to be stopped, and nobody is known to do that cleanly.
+    NoHandler(HandlerDoubt),
     /// The API server is overloaded.
     Throttled,
     /// A right is missing.
@@ -170,6 +182,9 @@ impl fmt::Display for Wait {
             }
             Self::HeldBack(why) => write!(f, "KubeVirt holds the migration back: {why}"),
             Self::Scheduling => f.write_str("target pod is being scheduled and started"),
+            Self::Unplaced => f.write_str(
+                "the target pod does not start: perhaps no other node has room for it or fits its CPU model (kubectl describe the pod tells); KubeVirt gives up after 5 minutes and tries again",
+            ),
             Self::Migrating { to } if to.is_empty() => f.write_str("migrating"),
             Self::Migrating { to } => write!(f, "migrating to {to}"),
             Self::MigratingUnseen => f.write_str("migrating (progress is not visible with the node's own rights)"),
@@ -182,6 +197,7 @@ impl fmt::Display for Wait {
             }
             Self::LeftOver => f.write_str("has moved away, its old pod here is still ending"),
             Self::ShuttingDown => f.write_str("guest is shutting down"),
+            Self::Stopping { why } => write!(f, "guest is being shut down by us: {why}"),
             Self::Starting => f.write_str("VM is still starting, KubeVirt does not know yet whether it can migrate"),
             Self::VmiUnseen => f.write_str("its VMI has not been seen yet"),
             Self::VmiGone => f.write_str("its VMI is gone, waiting for the pod to end"),
@@ -242,6 +258,10 @@ impl fmt::Display for Blocked {
                 f,
                 "two PDBs: {} select its pod, Kubernetes refuses such evictions; remove one of them",
                 names.join(", ")
+            ),
+            Self::NoHandler(doubt) => write!(
+                f,
+                "its guest would be shut down now, but virt-handler, which has to do that, is not known to be alive: {doubt}; without it the guest would be killed"
             ),
             Self::Throttled => f.write_str("the API server is overloaded and asks to wait"),
             Self::Denied(why) => write!(f, "a right is missing: {why}"),

@@ -84,7 +84,11 @@ impl Daemon {
                             publish.send_replace(Arc::new(at("drained", Some(0))));
                         }
                     }
-                    Command::Cancel { .. } | Command::Restore(_) | Command::Sources(_) => {}
+                    Command::Cancel { .. }
+                    | Command::Extend { .. }
+                    | Command::Release { .. }
+                    | Command::Restore(_)
+                    | Command::Sources(_) => {}
                 }
             }
         });

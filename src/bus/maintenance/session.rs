@@ -159,10 +159,8 @@ impl Session {
             member: member.to_string(),
             args: Vec::new(),
         };
-        let same = |e: &&Maintenance| {
-            e.path == heard.path && e.interface == heard.interface && e.member == heard.member
-        };
-        let candidates: Vec<Maintenance> = self.entries.iter().filter(same).cloned().collect();
+        let same = self.entries.iter().filter(|entry| entry.names(&heard));
+        let candidates: Vec<Maintenance> = same.cloned().collect();
         let read = body::read(message);
         for entry in candidates {
             if let Err(why) = self.is_from(&entry, message).await {
@@ -233,16 +231,19 @@ fn named(entries: &[Maintenance]) -> BTreeSet<&str> {
 }
 
 fn of(entry: &Maintenance) -> zbus::Result<MatchRule<'static>> {
-    let rule = MatchRule::builder()
+    let mut rule = MatchRule::builder()
         .msg_type(Type::Signal)
-        .path(entry.path.clone())
         .interface(entry.interface.clone())
         .member(entry.member.clone());
-    if entry.sender == ROOT {
-        rule.build()
-    } else {
-        rule.sender(entry.sender.clone()).build()
+    rule = match entry.folder() {
+        Some("/") => rule,
+        Some(folder) => rule.path_namespace(folder.to_owned()),
+        None => rule.path(entry.path.clone()),
+    };
+    if entry.sender != ROOT {
+        rule = rule.sender(entry.sender.clone());
     }
+    rule.build()
 }
 
 fn of_name(name: &str) -> zbus::Result<MatchRule<'static>> {

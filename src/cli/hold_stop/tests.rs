@@ -203,6 +203,12 @@ impl Daemon for Slow {
     async fn cancel(&self, abort_migrations: bool) -> Result<String, CallError> {
         self.0.cancel(abort_migrations).await
     }
+    async fn extend(&self, by: Duration) -> Result<String, CallError> {
+        self.0.extend(by).await
+    }
+    async fn release(&self, ending: crate::drain::trigger::Ending) -> Result<String, CallError> {
+        self.0.release(ending).await
+    }
     async fn restore(&self) -> Result<String, CallError> {
         self.0.restore().await
     }

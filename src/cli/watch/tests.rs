@@ -157,6 +157,12 @@ async fn a_second_ctrl_c_in_time_cancels_and_waits_for_the_end() {
         async fn cancel(&self, abort: bool) -> Result<String, CallError> {
             self.0.cancel(abort).await
         }
+        async fn extend(&self, by: Duration) -> Result<String, CallError> {
+            self.0.extend(by).await
+        }
+        async fn release(&self, ending: crate::drain::trigger::Ending) -> Result<String, CallError> {
+            self.0.release(ending).await
+        }
         async fn restore(&self) -> Result<String, CallError> {
             self.0.restore().await
         }

@@ -320,6 +320,25 @@ async fn migrations_are_deleted_by_uid() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_guest_is_stopped_by_uid_and_with_its_own_grace_period() {
+    let fake = Fake::new();
+    let key = "DELETE /api/v1/namespaces/vms/pods/virt-launcher-a-x";
+    fake.play(
+        key,
+        [Play::Say(200, json!({"kind": "Pod", "metadata": {}}))],
+    );
+    let pod = ObjectRef {
+        namespace: "vms".into(),
+        name: "virt-launcher-a-x".into(),
+        uid: "u-pod".into(),
+    };
+    assert_eq!(fake.cluster().stop_guest(&pod).await.unwrap().code, 200);
+    let sent = body(&fake.asked()[0].body);
+    assert_eq!(sent["preconditions"], json!({"uid": "u-pod"}));
+    assert_eq!(sent.get("gracePeriodSeconds"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn events_about_the_node_live_in_default() {
     let fake = Fake::new();
     let date = Play::With(

@@ -128,6 +128,7 @@ impl Thin for Pod {
                 Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
             }),
             policy: meta.annotations.get("vmdrain.io/policy").cloned(),
+            stop_order: meta.annotations.get("vmdrain.io/stop-order").cloned(),
             labels: self.metadata.labels,
             pod,
         })

@@ -3,6 +3,8 @@
 mod answers;
 
 use super::policy::Timing;
+use super::status::VmPhase;
+use super::stop::{HandlerDoubt, StopWhy};
 use super::time::Mono;
 use super::track::Track;
 use super::verdict::{Blocked, Ignore, Lane, Verdict, Wait};
@@ -28,6 +30,8 @@ pub struct Case<'a> {
     pub migrations: &'a [&'a MigrationView],
     /// What we remember of it.
     pub track: &'a Track,
+    /// Its guest is to be stopped.
+    pub stop: Option<&'a StopWhy>,
 }
 
 /// What the verdict needs besides the VM itself.
@@ -39,6 +43,8 @@ pub struct Frame<'a> {
     pub strategy: Option<Strategy>,
     /// Guests may be shut down: `Ok`, or why not.
     pub consent: Result<(), Consentless>,
+    /// virt-handler is known to be alive, or why not: without it no guest is stopped.
+    pub handler: Result<(), HandlerDoubt>,
     /// Budgets, where they can be read.
     pub pdbs: &'a [PdbView],
     /// Time constants.
@@ -71,8 +77,16 @@ pub fn verdict(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
     if pod.is_empty_of_guest() {
         return Verdict::Gone;
     }
-    if pod.deleting || case.track.granted.is_some() {
-        return Verdict::Wait(Wait::ShuttingDown);
+    if pod.deleting || case.track.granted.is_some() || case.track.stopped_by_us() {
+        return Verdict::Wait(match &case.track.stop {
+            Some(stop) => Wait::Stopping {
+                why: stop.why.clone(),
+            },
+            None => Wait::ShuttingDown,
+        });
+    }
+    if let Some(verdict) = stopped(case, pod, frame) {
+        return verdict;
     }
     if case.track.in_flight.is_some() {
         return Verdict::Wait(Wait::Asking);
@@ -82,6 +96,29 @@ pub fn verdict(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
         (None, true) => vmi_not_here(case, pod, frame),
         (None, false) => base_tier(case, pod, frame),
     }
+}
+
+/// Its guest is to be stopped, and is the one that is active here; `None`: nothing of that kind.
+fn stopped(case: &Case<'_>, pod: &PodView, frame: &Frame<'_>) -> Option<Verdict> {
+    case.stop?;
+    let active = match (case.vmi, case.vmis_seen && !case.vmi_malformed) {
+        (Some(vmi), _) => vmi.node == frame.node && !vmi.is_final() && !vmi.deleting,
+        (None, true) => false,
+        (None, false) => !is_inbound(pod, frame.node) && case.track.moved_to.is_none(),
+    };
+    if !active {
+        return None;
+    }
+    if let Err(doubt) = frame.handler {
+        return Some(Verdict::Blocked(Blocked::NoHandler(doubt)));
+    }
+    Some(match &case.track.stop {
+        Some(stop) if stop.in_flight => Verdict::Wait(Wait::Asking),
+        Some(stop) if frame.now < stop.not_before => Verdict::Wait(Wait::Retry {
+            why: stop.trouble.clone(),
+        }),
+        Some(_) | None => Verdict::Stop,
+    })
 }
 
 /// A VMI says it is here, its pod was not seen (the pod list is behind).
@@ -197,6 +234,13 @@ fn unmarked_after_acceptance(case: &Case<'_>, frame: &Frame<'_>) -> Option<Verdi
     (frame.now.since(accepted) < patience).then_some(Verdict::Wait(Wait::Marked))
 }
 
+/// Its target pod is in the same state for long.
+fn unplaced(case: &Case<'_>, frame: &Frame<'_>) -> bool {
+    let track = case.track;
+    let since = frame.now.since(track.shown_since);
+    track.shown == VmPhase::Scheduling && since >= frame.timing.unplaced
+}
+
 /// How far the migration of a marked or migrating VM is.
 fn progress(case: &Case<'_>, vmi: &VmiView) -> Wait {
     let of_this_drain = |m: &&&MigrationView| {
@@ -220,6 +264,7 @@ fn progress(case: &Case<'_>, vmi: &VmiView) -> Wait {
                 Wait::Backoff { failed, why }
             }
             MigrationPhase::New | MigrationPhase::Pending => Wait::InQueue,
+            MigrationPhase::Scheduling if unplaced(case, frame) => Wait::Unplaced,
             MigrationPhase::Scheduling => Wait::Scheduling,
             MigrationPhase::Scheduled
             | MigrationPhase::PreparingTarget

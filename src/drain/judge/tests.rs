@@ -50,6 +50,8 @@ struct Setting {
     strategy: Option<Strategy>,
     pdbs: Vec<PdbView>,
     now: u64,
+    stop: Option<StopWhy>,
+    handler: Result<(), HandlerDoubt>,
 }
 
 /// The plain case of the full tier, an hour into the boot.
@@ -68,6 +70,8 @@ fn full() -> Setting {
         strategy: Some(Strategy::LiveMigrate),
         pdbs: Vec::new(),
         now: 3_600_000,
+        stop: None,
+        handler: Ok(()),
     }
 }
 
@@ -107,6 +111,7 @@ impl Setting {
         let migrations: Vec<&MigrationView> = self.migrations.iter().collect();
         let case = Case {
             pod: self.pod.as_ref(),
+            stop: self.stop.as_ref(),
             vmi: self.vmi.as_ref(),
             vmis_seen: self.vmis_seen,
             vmi_malformed: false,
@@ -117,6 +122,7 @@ impl Setting {
             node: "n1",
             strategy: self.strategy,
             consent: self.consent,
+            handler: self.handler,
             pdbs: &self.pdbs,
             timing: &timing,
             now: Mono(self.now),

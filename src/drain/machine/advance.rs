@@ -5,15 +5,17 @@ use super::index::Index;
 use super::pending::Pending;
 use crate::drain::action::Action;
 use crate::drain::answer::Answer;
-use crate::drain::judge::{Frame, left_here, verdict};
+use crate::drain::judge::{Case, Frame, left_here, verdict};
 use crate::drain::pacing::{self, Slots};
 use crate::drain::phase::Phase;
 use crate::drain::policy::Pacing;
 use crate::drain::status::VmPhase;
+use crate::drain::stop::StopWhy;
 use crate::drain::time::Mono;
 use crate::drain::verdict::{Lane, Verdict, Wait};
 use crate::drain::world::{ObjectRef, PodView};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// virt-api 1.5 allows itself 5 requests a second: of 60 simultaneous evictions 33 answered 500
 /// (control-plane-versions 1, "many evictions at once").
@@ -34,6 +36,8 @@ impl Machine {
             Phase::Drained | Phase::Deadline | Phase::Refused => self.end_step(now),
             Phase::Preparing
             | Phase::Evacuating
+            | Phase::FallingBack
+            | Phase::Holding
             | Phase::Confirming
             | Phase::Idle
             | Phase::Restoring
@@ -50,11 +54,13 @@ impl Machine {
         if self.waits_for_the_host(now) {
             return;
         }
-        if now >= deadline {
+        if now >= deadline && !self.goes_on() {
             self.deadline_reached(now);
             return;
         }
-        self.wake_at(deadline, "deadline");
+        if now < deadline {
+            self.wake_at(deadline, "deadline");
+        }
         self.want_cordon(now);
         if self.only_cordons() {
             return self.persist();
@@ -62,7 +68,7 @@ impl Machine {
         let cordoned = self.drain.as_ref().is_some_and(|d| d.cordoned);
         let seen = self.looked_around(now);
         if self.phase == Phase::Preparing && cordoned && seen {
-            self.phase = Phase::Evacuating;
+            self.phase = self.working();
             self.forget_marks_elsewhere();
             self.tell_plan(now);
         }
@@ -70,6 +76,9 @@ impl Machine {
             return;
         }
         let due = self.show_all(now);
+        if self.phase != Phase::Confirming {
+            self.phase = self.working();
+        }
         if cordoned {
             if self.send(due, now) {
                 // What was sent takes slots: the others' places in the queue have changed.
@@ -130,6 +139,7 @@ impl Machine {
             node: &node,
             strategy,
             consent: self.consent(),
+            handler: self.handler(now),
             pdbs: &pdbs,
             timing: &timing,
             now,
@@ -139,21 +149,36 @@ impl Machine {
             ..Due::default()
         };
         let mut shows = Vec::new();
+        let no_more = self.starts_no_more();
         let index = Index::of(&self.picture);
+        let mut wanted = self.wanted(&index, now);
         for (key, track) in self.tracks.iter().filter(|(_, t)| t.ended.is_none()) {
-            let verdict = verdict(&index.case(track), &frame);
+            let case = Case {
+                stop: wanted.stops.get(key),
+                ..index.case(track)
+            };
+            let verdict = verdict(&case, &frame);
             match &verdict {
+                Verdict::Evict(Lane::Migrate) if no_more => {}
                 Verdict::Evict(Lane::Migrate) => due.migrate.push((track.memory, key.clone())),
                 Verdict::Evict(Lane::Shutdown | Lane::External) => due.at_once.push(key.clone()),
+                Verdict::Stop => {
+                    let grace = case.pod.map(|pod| pod.grace).unwrap_or_default();
+                    let why = wanted.stops.get(key).cloned();
+                    due.stop.extend(why.map(|why| (grace, key.clone(), why)));
+                }
                 Verdict::Ask => due.ask.push((track.memory, key.clone())),
                 Verdict::Ignore(_) | Verdict::Wait(_) | Verdict::Blocked(_) | Verdict::Gone => {}
             }
             shows.push((key.clone(), verdict));
         }
+        due.aborts = std::mem::take(&mut wanted.aborts);
+        self.note_wanted(&wanted, now);
         // Longest first; equal ones by key, so that the order is the same on every run.
         let longest = |a: &(u64, String), b: &(u64, String)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
         due.migrate.sort_by(longest);
         due.ask.sort_by(longest);
+        due.stop.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         let places = due.migrate.iter().enumerate();
         let places: BTreeMap<&str, usize> = places.map(|(at, (_, k))| (k.as_str(), at)).collect();
         for (key, verdict) in shows {
@@ -187,6 +212,9 @@ impl Machine {
 
     /// Sends what the slots allow; true when anything was sent.
     fn send(&mut self, due: Due, now: Mono) -> bool {
+        self.send_aborts(due.aborts, now);
+        let stops = due.stop.into_iter().map(|(_, key, why)| (key, why));
+        let stopped = self.send_stops(stops.collect(), now);
         let mut room = POSTS_IN_FLIGHT.saturating_sub(self.posts_in_flight());
         let free = match self.policy.pacing {
             Pacing::All => usize::MAX,
@@ -215,7 +243,7 @@ impl Machine {
         }
         let any = !batch.is_empty();
         self.post(batch, now);
-        any
+        any || stopped
     }
 
     fn post(&mut self, batch: Vec<(String, bool, ObjectRef)>, now: Mono) {
@@ -266,12 +294,18 @@ impl Machine {
             times.push((accepted + timing.ask_again, "mark vanished"));
             times.push((accepted + timing.slot_patience, "slot patience"));
         }
+        if let Some(stop) = &track.stop {
+            times.push((stop.not_before, "stop again"));
+        }
         if let Some((_, at)) = track.last {
             times.push((at + timing.slot_patience, "long silence"));
         }
         match verdict {
             Verdict::Wait(Wait::VmiUnseen) => {
                 times.push((track.first_seen + timing.retry_first, "VMI unseen"));
+            }
+            Verdict::Wait(Wait::Scheduling) => {
+                times.push((track.shown_since + timing.unplaced, "is it placed"));
             }
             Verdict::Wait(Wait::Starting) => {
                 times.push((track.first_seen + timing.mark_missing, "VM starting"));
@@ -290,6 +324,7 @@ impl Machine {
             Verdict::Wait(_)
             | Verdict::Ignore(_)
             | Verdict::Evict(_)
+            | Verdict::Stop
             | Verdict::Ask
             | Verdict::Gone => {}
         }
@@ -302,12 +337,13 @@ impl Machine {
 
     /// Nothing seems to be left: only fresh lists may say so (design section 3.4).
     fn maybe_confirm(&mut self, now: Mono) {
-        let evicting = self.waits_for(|p| matches!(p, Pending::Evict { .. }));
+        let evicting =
+            self.waits_for(|p| matches!(p, Pending::Evict { .. } | Pending::StopGuest { .. }));
         let node = self.policy.node_name.clone();
         let left = !left_here(&self.picture, &node, |pod| self.lingers(pod, now)).is_empty();
         if left || evicting {
             if self.phase == Phase::Confirming {
-                self.phase = Phase::Evacuating;
+                self.phase = self.working();
             }
             return;
         }
@@ -346,5 +382,7 @@ struct Due {
     slots: Slots,
     migrate: Vec<(u64, String)>,
     at_once: Vec<String>,
+    stop: Vec<(Duration, String, StopWhy)>,
+    aborts: Vec<(String, ObjectRef)>,
     ask: Vec<(u64, String)>,
 }

@@ -11,7 +11,7 @@ use crate::drain::time::Mono;
 use crate::drain::track::{Track, doubled};
 use crate::drain::trigger::Refusal;
 use crate::drain::verdict::{Wait, left_sentence};
-use crate::drain::world::{Fresh, Sight};
+use crate::drain::world::{Fresh, ObjectRef, Sight};
 
 impl Machine {
     pub(super) fn confirmed(&mut self, since: Mono, result: Result<Fresh, Fault>, now: Mono) {
@@ -47,7 +47,7 @@ impl Machine {
             self.tell_once("malformed", Level::Warn, "MalformedObject", text);
         }
         if stale || left || !unread.is_empty() {
-            self.phase = Phase::Evacuating;
+            self.phase = self.working();
             self.retries += 1;
             let timing = self.policy.timing;
             self.retry_at = now + doubled(timing.retry_first, timing.retry_most, self.retries);
@@ -183,13 +183,19 @@ impl Machine {
 
     pub(super) fn logind_answered(&mut self, answer: LogindAnswer) {
         // The shutdown's own signal was quicker and has taken the drain over, or it is being undone.
-        if self.phase != Phase::Drained {
+        let late = self.phase == Phase::Deadline;
+        if self.phase != Phase::Drained && !late {
             return;
         }
         let Some(drain) = &mut self.drain else { return };
+        if drain.shutting_down {
+            return;
+        }
         let text = match answer {
             LogindAnswer::Accepted => {
-                drain.exit = Some(0);
+                if !late {
+                    drain.exit = Some(0);
+                }
                 // Written down: a later process must not ask a second time.
                 self.persist();
                 return;
@@ -200,6 +206,11 @@ impl Machine {
             .then
             .take()
             .map_or("shutdown", super::super::trigger::Then::word);
+        if late {
+            let text = format!("{}, and logind refused the {then}: {text}", drain.end);
+            self.tell(Level::Error, "LogindRefused", text.clone());
+            return self.start_cancel(&text);
+        }
         drain.exit = Some(1);
         drain.end = format!("the node is drained, but logind refused the {then}: {text}");
         let text = format!(
@@ -210,51 +221,52 @@ impl Machine {
         self.tell(Level::Error, "LogindRefused", text);
     }
 
-    pub(super) fn deadline_reached(&mut self, now: Mono) {
-        let OnDeadline::Proceed = self.on_deadline();
-        let node = self.policy.node_name.clone();
-        let mut left = Vec::new();
-        self.warn_of_lingering(now);
-        let not_begun = self.not_begun();
-        for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
-            if track.says.is_empty() {
-                track.says.clone_from(&not_begun);
-            }
-            track.end(VmPhase::Left, now);
-            track.shown = VmPhase::Left;
-            track.shown_since = now;
-            let vm = track.vmi();
-            left.push((vm, left_sentence(&track.vm, &track.says)));
+    /// The deadline has passed: whether the drain goes on all the same.
+    pub(super) fn goes_on(&mut self) -> bool {
+        if self.ending() != OnDeadline::Hold {
+            return false;
         }
+        let left = self.tracks.values().filter(|t| t.ended.is_none()).count();
+        let Some(drain) = &mut self.drain else {
+            return false;
+        };
+        if !drain.falling.holding {
+            drain.falling.holding = true;
+            let text = format!(
+                "the deadline passed with {left} VM(s) left on node {}; by policy the drain goes on until they are gone (`vmdrain-agent release` or `cancel` ends it, `extend` moves the deadline)",
+                self.policy.node_name
+            );
+            self.tell_once("holding", Level::Warn, "Holding", text);
+        }
+        true
+    }
+
+    pub(super) fn deadline_reached(&mut self, now: Mono) {
+        let ending = self.ending();
+        self.warn_of_lingering(now);
+        let left = self.leave_the_rest(now);
+        // Those that are left are on their way down.
+        let told_all = !left.is_empty() && left.iter().all(|(_, stopped)| *stopped);
         let blind = self.picture.pods.seen().is_none();
         self.phase = Phase::Deadline;
         self.actions.push_back(Action::Unwatch);
-        for (vm, text) in &left {
-            self.tell_vm(Level::Warn, "VmLeft", text.clone(), vm.clone());
-        }
+        let text = self.deadline_text(blind, left.len());
         let Some(drain) = &mut self.drain else { return };
         // Nobody knows what is left where the API server was never reached (design section 7).
         let unreachable = blind && !matches!(self.picture.pods, Sight::Forbidden { .. });
         drain.exit = Some(if unreachable { 7 } else { 3 });
-        drain.end = match (blind, left.len()) {
-            (true, _) => format!(
-                "the deadline passed before the VMs of node {node} could be seen: {}",
-                match &self.picture.pods {
-                    Sight::Broken { why, .. } | Sight::Forbidden { why } => why,
-                    Sight::Seen { .. } | Sight::Pending | Sight::Missing => {
-                        if drain.trouble.is_empty() {
-                            "the API server did not answer"
-                        } else {
-                            &drain.trouble
-                        }
-                    }
-                }
-            ),
-            (false, 0) => "the deadline passed before the node could be confirmed empty".into(),
-            (false, n) => format!("the deadline passed with {n} VM(s) left on node {node}"),
-        };
+        drain.end = text;
         let down = drain.shutting_down;
-        if drain.then.take().is_some() && !down {
+        let rack = drain.trigger.as_ref().is_some_and(|t| t.shutdown_vms);
+        // A host that nobody holds down stays up rather than kill a guest that was not even told; unless going down
+        // is what was asked for.
+        let goes = match ending {
+            OnDeadline::Proceed => true,
+            OnDeadline::ShutdownVms => rack || drain.falling.asked || (!blind && told_all),
+            OnDeadline::Hold | OnDeadline::Abort => false,
+        };
+        let then = drain.then.filter(|_| goes && !down);
+        if then.is_none() && drain.then.take().is_some() && !down {
             drain.end.push_str("; logind was not asked to go down");
         }
         let text = drain.end.clone();
@@ -263,9 +275,53 @@ impl Machine {
         if down {
             self.persist();
             self.want_release(now);
+        } else if let Some(then) = then {
+            self.persist();
+            let id = self.effect(Pending::AskLogind);
+            self.actions.push_back(Action::AskLogind { id, then });
         } else {
             // The host stays up: a node that was not drained is not left cordoned (T40).
             self.start_cancel(&text);
+        }
+    }
+
+    /// Whatever is still here is left. Answers with each VM, and whether its guest is on its way down.
+    fn leave_the_rest(&mut self, now: Mono) -> Vec<(ObjectRef, bool)> {
+        let not_begun = self.not_begun();
+        let mut left = Vec::new();
+        for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
+            if track.says.is_empty() {
+                track.says.clone_from(&not_begun);
+            }
+            let stopped = track.asked_to_end();
+            track.end(VmPhase::Left, now);
+            track.shown = VmPhase::Left;
+            track.shown_since = now;
+            let text = left_sentence(&track.vm, &track.says);
+            left.push((track.vmi(), stopped, text));
+        }
+        for (vm, _, text) in &left {
+            self.tell_vm(Level::Warn, "VmLeft", text.clone(), vm.clone());
+        }
+        left.into_iter().map(|(vm, stopped, _)| (vm, stopped)).collect()
+    }
+
+    fn deadline_text(&self, blind: bool, left: usize) -> String {
+        let node = &self.policy.node_name;
+        let trouble = self.drain.as_ref().map(|d| d.trouble.as_str());
+        let trouble = trouble.filter(|text| !text.is_empty());
+        match (blind, left) {
+            (true, _) => format!(
+                "the deadline passed before the VMs of node {node} could be seen: {}",
+                match &self.picture.pods {
+                    Sight::Broken { why, .. } | Sight::Forbidden { why } => why,
+                    Sight::Seen { .. } | Sight::Pending | Sight::Missing => {
+                        trouble.unwrap_or("the API server did not answer")
+                    }
+                }
+            ),
+            (false, 0) => "the deadline passed before the node could be confirmed empty".into(),
+            (false, n) => format!("the deadline passed with {n} VM(s) left on node {node}"),
         }
     }
 
@@ -276,15 +332,6 @@ impl Machine {
             why: why.unwrap_or_default(),
         }
         .to_string()
-    }
-
-    fn on_deadline(&self) -> OnDeadline {
-        let asked = self
-            .drain
-            .as_ref()
-            .and_then(|d| d.trigger.as_ref())
-            .and_then(|t| t.on_deadline);
-        asked.unwrap_or(self.policy.on_deadline)
     }
 
     pub(super) fn refuse(&mut self, refusal: &Refusal, now: Mono) {

@@ -99,6 +99,7 @@ impl<'a> Index<'a> {
             vmi_malformed: malformed,
             migrations: self.migrations_of(&track.vm),
             track,
+            stop: None,
         }
     }
 }

@@ -7,7 +7,10 @@
 
 mod advance;
 mod cordon;
+mod ending;
+mod fallback;
 mod finish;
+mod guests;
 mod holding;
 mod index;
 mod observe;
@@ -27,10 +30,12 @@ use super::judge::Consentless;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
 use super::record::{FORMAT, Record};
+use super::stop::StopNote;
 use super::time::Mono;
 use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture};
+use fallback::Falling;
 use holding::HoldTold;
 use pending::Sent;
 use restoring::Restore;
@@ -72,7 +77,13 @@ struct Drain {
     old_migrations: Option<BTreeSet<String>>,
     /// Marks from a record, until their VMIs are seen: VMI UID → VMI.
     inherited: BTreeMap<String, ObjectRef>,
+    /// Stops from a record, until their pods are seen: pod UID → stop.
+    inherited_stops: BTreeMap<String, StopNote>,
     abort_migrations: bool,
+    /// How it ends, as far as the clock or a person has decided that.
+    falling: Falling,
+    /// logind does not wait longer than until then.
+    latest: Option<Mono>,
     /// The hold was given up for this drain.
     released: bool,
     /// What has to be undone, and how far that is.
@@ -176,6 +187,8 @@ impl Machine {
                 abort_migrations,
                 signal,
             } => self.order_cancel(token, abort_migrations, &signal),
+            Input::Extend { token, by } => self.order_extend(token, by, now),
+            Input::Release { token, ending } => self.order_release(token, ending, now),
             Input::Restore(token) => self.order_restore(token),
             Input::Sources(sources) => self.sources_seen(sources),
             Input::HostReady => self.host_ready(),
@@ -276,7 +289,8 @@ impl Machine {
         let asked = drain
             .trigger
             .as_ref()
-            .is_some_and(|t| t.allow_guest_shutdown);
+            .is_some_and(|t| t.allow_guest_shutdown || t.shutdown_vms);
+        let asked = asked || drain.falling.asked;
         match self.policy.consent {
             Consent::Never => Err(Consentless::Never),
             Consent::Always => Ok(()),
@@ -305,6 +319,8 @@ impl Machine {
             abort_migrations: drain.abort_migrations,
             exit: drain.exit,
             marks,
+            released: drain.falling.asked,
+            stops: self.stops_ours(),
         };
         if self.persisted.as_ref() != Some(&record) {
             self.persisted = Some(record.clone());

@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::cordon::version;
+use super::fallback::copies;
 use super::index::Index;
 use crate::drain::action::Fault;
 use crate::drain::answer::Reply;
@@ -87,6 +88,10 @@ impl Machine {
             .as_mut()
             .and_then(|d| d.inherited.remove(&pod.vmi_uid))
             .is_some();
+        let stop = self
+            .drain
+            .as_mut()
+            .and_then(|d| d.inherited_stops.remove(&pod.pod.uid));
         let track = self
             .tracks
             .entry(pod.pod.uid.clone())
@@ -105,6 +110,9 @@ impl Machine {
             track.vmi_uid.clone_from(&pod.vmi_uid);
         }
         track.memory = track.memory.max(pod.memory.unwrap_or(0));
+        if let Some(note) = stop {
+            track.stop.get_or_insert_with(|| note.into());
+        }
         track.maybe_ours |= inherited || misdirected;
         track.seen_deleting |= pod.deleting;
         if let Some(who) = &pod.stopped_by {
@@ -178,8 +186,14 @@ impl Machine {
         let none = BTreeSet::new();
         let old = drain.old_migrations.as_ref().unwrap_or(&none);
         for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
-            count_attempts(track, index.migrations_of(&track.vm), old);
+            let migrations = index.migrations_of(&track.vm);
+            count_attempts(track, migrations, old);
             let vmi = index.vmi_of(track);
+            if copies(vmi, migrations) {
+                track.copying_since.get_or_insert(now);
+            } else {
+                track.copying_since = None;
+            }
             if vmi.is_some_and(|v| v.node == self.policy.node_name) || index.is_moving(&track.vm) {
                 track.moved_since = None;
             } else if index.sees_vmis() {

@@ -1,10 +1,12 @@
 //! What begins, changes or ends a drain: commands, shutdown signals, a record of an earlier process.
 
+use super::fallback::Falling;
 use super::pending::{Pending, Why};
 use super::undo::Undo;
 use super::{Drain, Machine, hold_deadline};
 use crate::drain::action::{Action, Level, Token};
 use crate::drain::phase::Phase;
+use crate::drain::policy::OnDeadline;
 use crate::drain::record::Record;
 use crate::drain::time::Mono;
 use crate::drain::trigger::{Refusal, Shutdown, Trigger};
@@ -19,6 +21,9 @@ impl Machine {
         }
         if self.phase.is_draining() && self.drain.as_ref().is_some_and(|d| d.scheduled) {
             return self.take_over(token, trigger, now);
+        }
+        if self.phase.is_draining() && trigger.shutdown_vms {
+            return self.join_rack(token, trigger, now);
         }
         if self.phase.is_draining() && !trigger.signal.is_empty() {
             return self.join_drain(token, trigger, now);
@@ -96,10 +101,15 @@ impl Machine {
 
     /// How long a drain that somebody asked for may take.
     pub(super) fn span_of(&self, trigger: &Trigger) -> Duration {
-        trigger
+        let span = trigger
             .deadline
             .or(self.policy.deadline)
-            .unwrap_or(self.policy.timing.default_deadline)
+            .unwrap_or(self.policy.timing.default_deadline);
+        if trigger.shutdown_vms {
+            // The power goes then: the host itself needs some of that time.
+            return span.saturating_sub(self.policy.margin.min(span / 5));
+        }
+        span
     }
 
     pub(super) fn shutdown(&mut self, shutdown: &Shutdown, now: Mono) {
@@ -122,6 +132,10 @@ impl Machine {
             );
             self.tell(Level::Error, "HoldMissing", text);
         }
+        let latest = shutdown.limit.filter(|_| shutdown.held).map(|l| now + l);
+        if self.asked_at_the_deadline() {
+            return self.goes_at_the_deadline(what, latest);
+        }
         let drained = self.phase == Phase::Drained;
         let waiting = |d: &Drain| drained && (d.shutting_down || d.scheduled || d.then.is_some());
         let draining = self.phase.is_draining();
@@ -139,6 +153,49 @@ impl Machine {
                 self.begin(None, &reason, deadline, true, now);
             }
         }
+        if let Some(drain) = &mut self.drain {
+            drain.latest = latest;
+        }
+    }
+
+    /// Its deadline has passed, and logind was asked all the same.
+    fn asked_at_the_deadline(&self) -> bool {
+        let asked = |d: &Drain| d.then.is_some() && !d.shutting_down;
+        self.phase == Phase::Deadline && self.drain.as_ref().is_some_and(asked)
+    }
+
+    /// The shutdown that was asked for comes: the host is let go at once.
+    fn goes_at_the_deadline(&mut self, what: &str, latest: Option<Mono>) {
+        if let Some(drain) = &mut self.drain {
+            drain.shutting_down = true;
+            drain.latest = latest;
+        }
+        let text = format!("the host is going down ({what}), as it was asked to at the deadline");
+        self.tell(Level::Info, "ShutdownAnnounced", text);
+        self.persist();
+    }
+
+    /// The whole rack goes down while a drain is under way: from now on nobody is migrated.
+    fn join_rack(&mut self, token: Token, trigger: Trigger, now: Mono) {
+        let deadline = now + self.span_of(&trigger);
+        let Some(drain) = &mut self.drain else { return };
+        drain.deadline = drain.deadline.min(deadline);
+        drain.scheduled = false;
+        let id = drain.id.clone();
+        let mut joined = drain.trigger.take().unwrap_or_default();
+        joined.shutdown_vms = true;
+        joined.deadline = trigger.deadline.or(joined.deadline);
+        joined.then = drain.then.or(trigger.then);
+        drain.then = joined.then;
+        if !trigger.reason.is_empty() {
+            joined.reason.clone_from(&trigger.reason);
+            drain.reason.clone_from(&trigger.reason);
+        }
+        drain.trigger = Some(joined);
+        self.persist();
+        let text = "nobody is migrated any more: the guests of all VMs that are left are shut down";
+        self.tell(Level::Warn, "WholeRack", text.into());
+        self.answer(token, Ok(id));
     }
 
     /// The node was empty; by now that may be long ago.
@@ -190,7 +247,10 @@ impl Machine {
             cluster_full: None,
             old_migrations: None,
             inherited,
+            inherited_stops: BTreeMap::new(),
             abort_migrations: false,
+            falling: Falling::default(),
+            latest: None,
             released: false,
             undo: Undo::default(),
             guest_stopper: self.guest_stopper_now(),
@@ -263,7 +323,18 @@ impl Machine {
                 .into_iter()
                 .map(|vmi| (vmi.uid.clone(), vmi))
                 .collect(),
+            inherited_stops: record
+                .stops
+                .into_iter()
+                .map(|note| (note.pod.uid.clone(), note))
+                .collect(),
             abort_migrations: record.abort_migrations,
+            falling: Falling {
+                asked: record.released,
+                end: record.released.then_some(OnDeadline::ShutdownVms),
+                ..Falling::default()
+            },
+            latest: None,
             released: false,
             undo: Undo::default(),
             guest_stopper: self.guest_stopper_now(),
@@ -309,7 +380,11 @@ impl Machine {
             | Phase::Cancelled
             | Phase::Refused
             | Phase::Restoring => {}
-            Phase::Preparing | Phase::Evacuating | Phase::Confirming => self.start_cancel(&text),
+            Phase::Preparing
+            | Phase::Evacuating
+            | Phase::FallingBack
+            | Phase::Holding
+            | Phase::Confirming => self.start_cancel(&text),
             Phase::Drained | Phase::Deadline => {
                 self.actions.push_back(Action::Watch);
                 self.start_cancel(&text);
@@ -406,7 +481,12 @@ impl Drain {
             }
         };
         if !(self.unconfirmed && self.shutting_down) {
-            self.deadline = deadline;
+            // A deadline that was asked for with the drain stands: logind's limit is only how long it may be.
+            let own = self.trigger.as_ref().and_then(|t| t.deadline);
+            self.deadline = match own {
+                Some(_) if !self.shutting_down => deadline.min(self.deadline),
+                Some(_) | None => deadline,
+            };
         }
         self.shutting_down = true;
         self.scheduled = false;

@@ -16,6 +16,8 @@ pub(super) enum Pending {
     Confirm { since: Mono },
     CancelEvacuation { key: String },
     DeleteMigration,
+    StopGuest { key: String },
+    AbortMigration { key: String },
     Release,
     TakeHold,
     AskLogind,
@@ -60,8 +62,12 @@ impl Machine {
 
     /// How many requests about pods are on the wire.
     pub(super) fn posts_in_flight(&self) -> usize {
-        let posts = |sent: &&Sent| matches!(sent.what, Pending::Evict { .. });
-        self.pending.values().filter(posts).count()
+        self.count_pending(|p| matches!(p, Pending::Evict { .. }))
+    }
+
+    pub(super) fn count_pending(&self, wanted: impl Fn(&Pending) -> bool) -> usize {
+        let all = self.pending.values();
+        all.filter(|sent| wanted(&sent.what)).count()
     }
 
     /// Results of the others will be ignored.
@@ -83,6 +89,8 @@ impl Machine {
             | Pending::Confirm { .. }
             | Pending::CancelEvacuation { .. }
             | Pending::DeleteMigration
+            | Pending::StopGuest { .. }
+            | Pending::AbortMigration { .. }
             | Pending::Release
             | Pending::TakeHold
             | Pending::AskLogind => None,
@@ -113,6 +121,12 @@ impl Machine {
                 self.mark_cancelled(&key, result, now);
             }
             (Pending::DeleteMigration, Outcome::Reply(result)) => self.migration_deleted(result),
+            (Pending::AbortMigration { key }, Outcome::Reply(result)) => {
+                self.abort_answered(&key, result);
+            }
+            (Pending::StopGuest { key }, Outcome::Reply(result)) => {
+                self.stop_answered(&key, result, now);
+            }
             (Pending::Release, Outcome::Hold(result)) => self.released(result, now),
             (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result),
             (Pending::AskLogind, Outcome::Logind(answer)) => self.logind_answered(answer),
@@ -170,7 +184,11 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         Pending::ReadNode(_) | Pending::Cordon | Pending::Uncordon(_) | Pending::Unmark => {
             Outcome::Node(Err(fault))
         }
-        Pending::Evict { .. } | Pending::CancelEvacuation { .. } | Pending::DeleteMigration => {
+        Pending::Evict { .. }
+        | Pending::CancelEvacuation { .. }
+        | Pending::DeleteMigration
+        | Pending::AbortMigration { .. }
+        | Pending::StopGuest { .. } => {
             Outcome::Reply(Err(fault))
         }
         Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),

@@ -55,7 +55,7 @@ impl Machine {
             reason: d.reason.clone(),
             running_for: now.since(d.started).as_secs_f64(),
             deadline_in: (!ended).then_some(seconds_until(d.deadline, now)),
-            on_deadline: "proceed".into(),
+            on_deadline: self.ending().word().into(),
             shutting_down: d.shutting_down,
             then: d.then,
             exit: d.exit,
@@ -149,6 +149,12 @@ impl Machine {
             Phase::Evacuating => {
                 format!("{remaining} of {total} VM(s) still here, {left} until the deadline")
             }
+            Phase::FallingBack => format!(
+                "shutting down the guests that are left: {remaining} of {total} VM(s) still here, {left} until the deadline"
+            ),
+            Phase::Holding => format!(
+                "{remaining} of {total} VM(s) still here; the deadline has passed, and by policy the drain goes on"
+            ),
             Phase::Confirming => "no VM seems to be left, asking the API server once more".into(),
             Phase::Drained
                 if self.drain.as_ref().is_some_and(|d| d.shutting_down) && self.hold.held =>

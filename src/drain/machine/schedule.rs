@@ -101,7 +101,11 @@ impl Machine {
         drain.scheduled = false;
         drain.unconfirmed = false;
         match self.phase {
-            Phase::Preparing | Phase::Evacuating | Phase::Confirming => {}
+            Phase::Preparing
+            | Phase::Evacuating
+            | Phase::FallingBack
+            | Phase::Holding
+            | Phase::Confirming => {}
             Phase::Drained => self.actions.push_back(Action::Watch),
             Phase::Idle
             | Phase::Deadline

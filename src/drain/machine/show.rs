@@ -60,7 +60,7 @@ impl Machine {
                 vm: Some(vm),
                 // Every Event is a request: KubeVirt itself tells of a migration, nobody else of a
                 // guest that was shut down for us or of a VM that is stuck.
-                event: level != Level::Info || reason == "VmShutDown",
+                event: level != Level::Info || reason == "VmShutDown" || reason == "VmStopping",
             }));
         }
     }
@@ -205,6 +205,7 @@ fn shown(track: &Track, verdict: &Verdict, ahead: usize, slots: Slots) -> (VmPha
                 .to_string(),
             )
         }
+        Verdict::Stop => (VmPhase::Queued, "about to be shut down".into()),
         Verdict::Evict(Lane::Shutdown | Lane::External) => {
             (VmPhase::Queued, "about to be evicted".into())
         }
@@ -221,13 +222,13 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::Backoff { .. }
         | Wait::HeldBack(_)
         | Wait::External => VmPhase::Marked,
-        Wait::Scheduling => VmPhase::Scheduling,
+        Wait::Scheduling | Wait::Unplaced => VmPhase::Scheduling,
         Wait::Migrating { .. }
         | Wait::MigratingUnseen
         | Wait::ForeignMigration
         | Wait::LeftOver => VmPhase::Migrating,
         Wait::Arriving { .. } => VmPhase::Arriving,
-        Wait::ShuttingDown | Wait::VmiGone | Wait::PodGone => VmPhase::ShuttingDown,
+        Wait::ShuttingDown | Wait::Stopping { .. } | Wait::VmiGone | Wait::PodGone => VmPhase::ShuttingDown,
         Wait::Asking => track.shown,
         Wait::Slot { .. } | Wait::ClusterSlots { .. } => VmPhase::Queued,
         Wait::Starting

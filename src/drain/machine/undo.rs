@@ -48,11 +48,18 @@ impl Machine {
             why.clone_into(&mut drain.end);
         }
         self.phase = Phase::Cancelling;
+        for stop in self.stops_ours() {
+            self.remains(format!(
+                "the guest of {} was already told to shut down, which cannot be taken back",
+                stop.vmi
+            ));
+        }
         self.retry_done();
         self.keep_pending(|p| {
             matches!(
                 p,
                 Pending::Evict { dry: false, .. }
+                    | Pending::StopGuest { .. }
                     | Pending::Cordon
                     | Pending::Release
                     | Pending::TakeHold
@@ -81,7 +88,10 @@ impl Machine {
         let busy = self.waits_for(|p| {
             matches!(
                 p,
-                Pending::Evict { .. } | Pending::CancelEvacuation { .. } | Pending::DeleteMigration
+                Pending::Evict { .. }
+                    | Pending::CancelEvacuation { .. }
+                    | Pending::DeleteMigration
+                    | Pending::StopGuest { .. }
             )
         });
         if busy || !self.sees_marks(now) {

@@ -77,6 +77,8 @@ pub struct PodView {
     pub grace: Duration,
     /// Annotation `vmdrain.io/policy` as it stands, unread.
     pub policy: Option<String>,
+    /// Annotation `vmdrain.io/stop-order` as it stands, unread.
+    pub stop_order: Option<String>,
     /// Labels, for selectors of the configuration.
     pub labels: BTreeMap<String, String>,
 }

@@ -119,6 +119,7 @@ impl Cluster {
             eviction_in_progress: marked && shown && pod.holds_guest(),
             memory: Some(vm.plan.memory),
             grace: Duration::from_millis(vm.plan.grace + 30_000),
+            stop_order: vm.plan.stop_order.map(|order| order.to_string()),
             ..PodView::default()
         }
     }

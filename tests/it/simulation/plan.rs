@@ -1,8 +1,8 @@
 //! What a seed stands for: the world, its faults and the orders of one run.
 
 use super::rng::Rng;
-use vmdrain_agent::drain::policy::{Consent, OnForeignUncordon, Pacing};
-use vmdrain_agent::drain::trigger::{Then, Trigger};
+use vmdrain_agent::drain::policy::{Consent, OnDeadline, OnForeignUncordon, Pacing};
+use vmdrain_agent::drain::trigger::{Ending, Then, Trigger};
 use vmdrain_agent::drain::world::Strategy;
 
 /// How a kind of object can be seen.
@@ -32,6 +32,8 @@ pub(super) struct VmPlan {
     pub(super) migratable: bool,
     pub(super) memory: u64,
     pub(super) grace: u64,
+    /// Its place in the order of stops.
+    pub(super) stop_order: Option<i64>,
     /// Attempts before the one that moves it.
     pub(super) attempts: Vec<Attempt>,
     pub(super) moves_in: u64,
@@ -79,6 +81,10 @@ pub(super) enum Order {
         abort: bool,
     },
     Restore,
+    Extend {
+        by: u64,
+    },
+    Release(Ending),
     ForeignCordon,
     ForeignUncordon,
     Crash {
@@ -118,6 +124,9 @@ pub(super) struct Plan {
     pub(super) consent: Consent,
     pub(super) pacing: Pacing,
     pub(super) on_foreign_uncordon: OnForeignUncordon,
+    pub(super) on_deadline: OnDeadline,
+    /// virt-handler reports on this node.
+    pub(super) handler: bool,
     pub(super) limit: u64,
     /// Until then requests and pictures may get lost or late.
     pub(super) storm_until: u64,
@@ -179,6 +188,14 @@ impl Plan {
                 OnForeignUncordon::Recordon,
                 OnForeignUncordon::Abort,
             ]),
+            on_deadline: rng.pick(&[
+                OnDeadline::ShutdownVms,
+                OnDeadline::ShutdownVms,
+                OnDeadline::Hold,
+                OnDeadline::Proceed,
+                OnDeadline::Abort,
+            ]),
+            handler: rng.percent(95),
             limit: rng.pick(&[30, 120, 600, 2700, 2700, 2700]) * S,
             storm_until,
             lag: rng.pick(&[20, 200, 3000]),
@@ -266,9 +283,10 @@ fn orders(rng: &mut Rng) -> Vec<(u64, Order)> {
         deadline: rng
             .percent(30)
             .then(|| std::time::Duration::from_secs(rng.between(5, 900))),
-        on_deadline: None,
+        on_deadline: rng.percent(20).then(|| rng.pick(&OnDeadline::ALL)),
         allow_guest_shutdown: rng.percent(30),
         keep_cordoned: rng.percent(15),
+        shutdown_vms: rng.percent(4),
         stop_job: false,
             signal: String::new(),
     };
@@ -304,6 +322,11 @@ fn orders(rng: &mut Rng) -> Vec<(u64, Order)> {
     add(rng, 15, Order::Cancel { abort: false });
     add(rng, 8, Order::Cancel { abort: true });
     add(rng, 4, Order::Restore);
+    let by = rng.pick(&[1000, 60_000, 600_000]);
+    add(rng, 6, Order::Extend { by });
+    let ending = rng.pick(&[Ending::Policy, Ending::ShutdownVms, Ending::Proceed]);
+    add(rng, 5, Order::Release(ending));
+    add(rng, 3, Order::Release(ending));
     add(rng, 4, Order::Trigger(trigger.clone()));
     add(rng, 6, Order::ForeignUncordon);
     add(rng, 3, Order::ForeignCordon);
@@ -347,6 +370,7 @@ impl VmPlan {
             migratable: rng.percent(85),
             memory: rng.between(1, 64) << 30,
             grace: rng.between(0, 60) * S,
+            stop_order: rng.percent(15).then(|| rng.pick(&[-1, 5, 10])),
             attempts,
             moves_in: rng.between(1, 60) * S,
             appears: if rng.percent(15) {

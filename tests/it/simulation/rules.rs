@@ -3,11 +3,13 @@
 use super::cluster::{Guest, HERE};
 use super::plan::{Attempt, Eye, Order, VmPlan};
 use super::run::{Broken, Run};
+use std::time::Duration;
 use vmdrain_agent::drain::action::Action;
 use vmdrain_agent::drain::machine::Machine;
 use vmdrain_agent::drain::phase::Phase;
-use vmdrain_agent::drain::policy::{Consent, OnForeignUncordon};
+use vmdrain_agent::drain::policy::{Consent, OnDeadline, OnForeignUncordon};
 use vmdrain_agent::drain::status::{Status, VmPhase};
+use vmdrain_agent::drain::stop::handler_alive;
 use vmdrain_agent::drain::time::Mono;
 use vmdrain_agent::drain::world::{CordonMark, ObjectRef, Strategy, VmiView};
 
@@ -17,6 +19,9 @@ impl Run {
             self.check_evict(pod, *dry_run)?;
             let sent = (pod.uid.clone(), self.now());
             self.watcher.in_flight.insert(id.0, sent);
+        }
+        if let Action::StopGuest { pod, .. } = action {
+            self.check_stop(pod)?;
         }
         if let Action::Release(_) = action {
             self.check_release()?;
@@ -70,6 +75,94 @@ impl Run {
         self.check_post(pod, &vmi_uid)
     }
 
+    /// A guest is stopped only under our cordon, by consent, through a living virt-handler, and not in silence.
+    fn check_stop(&mut self, pod: &ObjectRef) -> Result<(), Broken> {
+        if !self.watcher.cordon_known {
+            return Err(format!("{pod} is stopped before the cordon is confirmed"));
+        }
+        if self.watcher.guest_pod(&pod.uid).is_none() {
+            return Err(format!(
+                "{pod} is stopped and the newest picture shows no guest in it"
+            ));
+        }
+        let now = self.now();
+        let patience = Duration::from_secs(300);
+        let node = self.watcher.seen_node.as_ref();
+        if let Err(doubt) = handler_alive(node, patience, Mono(now)) {
+            return Err(format!("{pod} is stopped without virt-handler: {doubt}"));
+        }
+        let Some(record) = self.stored() else {
+            return Err(format!("{pod} is stopped and nothing was written down"));
+        };
+        if !record.stops.iter().any(|stop| stop.pod.uid == pod.uid) {
+            return Err(format!("{pod} is stopped and that is not written down"));
+        }
+        let asked = record
+            .trigger
+            .as_ref()
+            .is_some_and(|t| t.allow_guest_shutdown || t.then.is_some() || t.shutdown_vms);
+        let allowed = match self.plan.consent {
+            Consent::Never => false,
+            Consent::Always => true,
+            Consent::OnShutdown => asked || record.shutting_down || record.released,
+        };
+        if !allowed {
+            return Err(format!("{pod} is stopped and nobody allowed that"));
+        }
+        self.watcher.stops.entry(pod.uid.clone()).or_insert(now);
+        Ok(())
+    }
+
+    /// With nothing in the way, no guest is cut off in its grace period.
+    fn check_grace(&self) -> Result<(), Broken> {
+        let Some(record) = self.stored().filter(|_| self.is_calm()) else {
+            return Ok(());
+        };
+        let slack = 10_000;
+        let needs: u64 = self.plan.vms.iter().map(|vm| vm.grace + slack).sum();
+        if record.deadline.0 < record.started.0 + needs + 30_000 {
+            return Ok(());
+        }
+        for pod in self.cluster.pods.iter().filter(|p| p.holds_guest()) {
+            let grace = self.cluster.vms[pod.vm].plan.grace;
+            let told = self.watcher.stops.get(&pod.id.uid);
+            if told.is_none_or(|at| at + grace > record.deadline.0) {
+                return Err(format!(
+                    "{} was told at {told:?} and needs {grace}, and the deadline was {}",
+                    pod.id, record.deadline
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A shutdown that nobody disturbs, of VMs that are just there.
+    fn is_calm(&self) -> bool {
+        let plan = &self.plan;
+        let quiet = |vm: &VmPlan| {
+            vm.appears == 0
+                && vm.inbound.is_none()
+                && vm.terminating.is_none()
+                && vm.deleted_at.is_none()
+                && vm.user_migration.is_none()
+                && vm.vmi_broken_until == 0
+                && vm.pod_broken_until == 0
+        };
+        let seen = |eye: Eye| matches!(eye, Eye::Open | Eye::Forbidden);
+        plan.storm_until == 0
+            && plan.api_down.is_empty()
+            && plan.handler
+            && plan.cordon_right
+            && !plan.another_machine
+            && plan.on_deadline == OnDeadline::ShutdownVms
+            && plan.consent != Consent::Never
+            && seen(plan.vmis)
+            && seen(plan.migrations)
+            && matches!(plan.orders[..], [(_, Order::Shutdown)])
+            && self.host.starts == 1
+            && plan.vms.iter().all(quiet)
+    }
+
     fn check_post(&mut self, pod: &ObjectRef, vmi: &str) -> Result<(), Broken> {
         let Some(record) = self.stored() else {
             return Err(format!("{pod} is evicted and nothing was written down"));
@@ -103,7 +196,10 @@ impl Run {
             .machine
             .as_ref()
             .is_some_and(|m| m.phase() == Phase::Refused);
-        if late || refused || self.watcher.confirmed_empty() {
+        if late {
+            return self.check_grace();
+        }
+        if refused || self.watcher.confirmed_empty() {
             return Ok(());
         }
         Err(format!(
@@ -165,8 +261,11 @@ impl Run {
                 }
             }
             Phase::Idle | Phase::Refused | Phase::Restoring => {}
+            // It goes on for as long as it takes.
+            Phase::Holding => {}
             phase @ (Phase::Preparing
             | Phase::Evacuating
+            | Phase::FallingBack
             | Phase::Confirming
             | Phase::Cancelling) => {
                 return Err(format!("stuck in {}: {}", phase.name(), status.says));
@@ -241,14 +340,16 @@ impl Run {
     fn is_friendly(&self) -> bool {
         let plan = &self.plan;
         let quiet = plan.orders.iter().all(|(_, order)| match order {
-            Order::Trigger(t) => t.deadline.is_none(),
+            Order::Trigger(t) => t.deadline.is_none() && !t.shutdown_vms,
             Order::Shutdown => plan.limit >= 2_700_000,
             Order::ForeignUncordon => plan.on_foreign_uncordon == OnForeignUncordon::Recordon,
             Order::Crash { .. } | Order::ForeignCordon => true,
+            Order::Extend { .. } => true,
             Order::Vanish
             | Order::Schedule { .. }
             | Order::CallOff
             | Order::Cancel { .. }
+            | Order::Release(_)
             | Order::Restore => false,
         });
         let shutdown = plan.orders.iter().any(|(at, order)| match order {
@@ -259,6 +360,8 @@ impl Run {
             | Order::CallOff
             | Order::Cancel { .. }
             | Order::Restore
+            | Order::Extend { .. }
+            | Order::Release(_)
             | Order::ForeignCordon
             | Order::ForeignUncordon
             | Order::Crash { .. } => false,
@@ -327,6 +430,12 @@ fn check_left(status: &Status) -> Result<(), Broken> {
     }
 }
 
+/// Its deadline has passed, and its policy is to go on.
+fn holds(machine: &Machine, at: u64) -> bool {
+    let drain = machine.status(Mono(at)).drain;
+    drain.is_some_and(|d| d.on_deadline == "hold" && d.deadline_in.is_some_and(|left| left <= 0.0))
+}
+
 /// From any state, with only time going by, a machine comes to rest soon after its deadline.
 fn left_alone(mut machine: Machine, now: u64) -> Result<(), Broken> {
     let deadline = machine
@@ -337,7 +446,8 @@ fn left_alone(mut machine: Machine, now: u64) -> Result<(), Broken> {
         .max(0.0);
     let mut at = now;
     for _ in 0..5000 {
-        if machine.phase().is_at_rest() {
+        // A hold by policy has no end of its own.
+        if machine.phase().is_at_rest() || holds(&machine, at) {
             return Ok(());
         }
         let Some((wake, why)) = machine.poll_timeout() else {

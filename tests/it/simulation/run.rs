@@ -128,6 +128,7 @@ impl Run {
         policy.up_since = Mono(self.host.up_since);
         policy.restore = self.plan.restore;
         policy.consent = self.plan.consent;
+        policy.on_deadline = self.plan.on_deadline;
         policy.pacing = self.plan.pacing;
         policy.on_foreign_uncordon = self.plan.on_foreign_uncordon;
         policy
@@ -239,6 +240,11 @@ impl Run {
                 abort_migrations: abort,
                 signal: String::new(),
             }),
+            Order::Extend { by } => self.input(Input::Extend {
+                token,
+                by: Duration::from_millis(by),
+            }),
+            Order::Release(ending) => self.input(Input::Release { token, ending }),
             Order::Restore => {
                 self.watcher.by_hand = true;
                 self.input(Input::Restore(token))
@@ -378,6 +384,7 @@ impl Run {
             | Action::Confirm(_)
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
+            | Action::StopGuest { .. }
             | Action::Release(_)
             | Action::TakeHold(_)
             | Action::AskLogind { .. } => self.send(action),

@@ -68,7 +68,7 @@ impl Cluster {
             ready: self.front.ready,
             boot_id: self.front.boot_id.clone(),
             reported: Some(self.front.reported),
-            heartbeat: Some(self.front.heartbeat),
+            heartbeat: Some(self.heartbeat()),
             schedulable: self.front.schedulable,
             kvm: self.front.kvm,
             machine_id: if self.plan.another_machine {
@@ -77,6 +77,15 @@ impl Cluster {
                 "abc".into()
             },
             ..NodeView::default()
+        }
+    }
+
+    /// In the first start of the host it goes on reporting; after a boot only what it has said then counts.
+    fn heartbeat(&self) -> i64 {
+        if self.front.start == 1 && self.plan.handler {
+            i64::MAX
+        } else {
+            self.front.heartbeat
         }
     }
 
@@ -249,6 +258,29 @@ impl Cluster {
                 (reply(200, ""), foreign)
             }
         }
+    }
+
+    /// DELETE of a pod by UID: its guest is shut down, unless it is migrating just now; then it is when that has failed
+    /// (kubevirt-semantics 5).
+    pub(super) fn stop_guest(&mut self, id: &ObjectRef) -> Reply {
+        let found = self.pods.iter().position(|p| p.id.name == id.name && !p.gone);
+        let Some(at) = found else {
+            return reply(404, "pods not found");
+        };
+        if id.uid != self.pods[at].id.uid {
+            return reply(409, "the UID in the precondition does not match");
+        }
+        if !self.pods[at].holds_guest() {
+            self.pods[at].gone = true;
+            self.touch();
+        } else if !self.pods[at].deleting {
+            let vm = self.pods[at].vm;
+            let grace = self.vms[vm].plan.grace;
+            self.pods[at].deleting = true;
+            self.want(grace + 1, Tick::GuestDown(vm));
+            self.touch();
+        }
+        reply(200, "")
     }
 
     pub(super) fn delete_migration(&mut self, id: &ObjectRef) -> Reply {

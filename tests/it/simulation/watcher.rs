@@ -31,6 +31,8 @@ pub(super) struct Watcher {
     pub(super) in_flight: BTreeMap<u64, (String, u64)>,
     /// VMIs that a real eviction was sent for.
     asked: BTreeSet<String>,
+    /// Guests that were stopped: pod → when it was asked for first.
+    pub(super) stops: BTreeMap<String, u64>,
     /// Real evictions per pod: count, and the first.
     posts: BTreeMap<String, (u64, u64)>,
     /// The last fresh list that was served: was the node truly empty, and when.

@@ -109,6 +109,7 @@ impl Run {
                 }
                 Outcome::Reply(Ok(reply))
             }
+            Action::StopGuest { pod, .. } => Outcome::Reply(Ok(cluster.stop_guest(pod))),
             Action::DeleteMigration { migration, .. } => {
                 Outcome::Reply(Ok(cluster.delete_migration(migration)))
             }
@@ -205,6 +206,7 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::Evict { id, .. }
         | Action::CancelEvacuation { id, .. }
         | Action::DeleteMigration { id, .. }
+        | Action::StopGuest { id, .. }
         | Action::AskLogind { id, .. } => Some(*id),
         Action::Watch
         | Action::WatchNode
@@ -232,6 +234,7 @@ fn failure(action: &Action, text: &str) -> Outcome {
         Action::Evict { .. }
         | Action::CancelEvacuation { .. }
         | Action::DeleteMigration { .. }
+        | Action::StopGuest { .. }
         | Action::Watch
         | Action::WatchNode
         | Action::Unwatch

@@ -2,6 +2,7 @@
 //! book; what an eviction answers and what the watches show is up to each story.
 
 mod ending;
+mod falling;
 mod holding;
 mod owning;
 mod pace;
@@ -19,11 +20,11 @@ use crate::drain::action::{
 };
 use crate::drain::answer::Reply;
 use crate::drain::phase::Phase;
-use crate::drain::policy::Policy;
+use crate::drain::policy::{OnDeadline, Policy};
 use crate::drain::record::Record;
 use crate::drain::status::{Status, VmStatus};
 use crate::drain::time::Mono;
-use crate::drain::trigger::{Refusal, Shutdown, Trigger};
+use crate::drain::trigger::{Ending, Refusal, Shutdown, Trigger};
 use crate::drain::world::{
     Compute, CordonMark, Fresh, KubeVirtView, MigrationPhase, MigrationView, NodeView, ObjectRef,
     Picture, PodPhase, PodView, Sight, Strategy, VmName, VmiPhase, VmiView,
@@ -61,6 +62,9 @@ struct Story {
     posts: Vec<(u64, String, bool)>,
     cancels: Vec<String>,
     deletions: Vec<String>,
+    /// Guests that were stopped: when, and the name of the pod.
+    stops: Vec<(u64, String)>,
+    stop_answer: Reply,
     told: Vec<Notice>,
     answers: Vec<(Token, Result<String, Refusal>)>,
     record: Option<Record>,
@@ -85,6 +89,8 @@ fn policy() -> Policy {
     let mut policy = Policy::for_node("n1");
     policy.machine_id = "aaaa".into();
     policy.boot_id = "boot".into();
+    // Most stories are about moving; those about guests that are shut down say so.
+    policy.on_deadline = OnDeadline::Proceed;
     policy
 }
 
@@ -125,6 +131,8 @@ impl Story {
             posts: Vec::new(),
             cancels: Vec::new(),
             deletions: Vec::new(),
+            stops: Vec::new(),
+            stop_answer: reply(200, ""),
             told: Vec::new(),
             answers: Vec::new(),
             record: None,
@@ -356,6 +364,11 @@ impl Story {
                 self.deletions.push(migration.name);
                 return Some((id, Outcome::Reply(Ok(reply(200, "")))));
             }
+            Action::StopGuest { id, pod } => {
+                self.stops.push((self.now, pod.name.clone()));
+                let answer = self.stop_answer.clone();
+                return Some((id, Outcome::Reply(Ok(answer))));
+            }
             Action::Release(id) => {
                 self.releases += 1;
                 self.held = false;
@@ -488,6 +501,25 @@ impl Story {
             abort_migrations,
             signal: String::new(),
         })
+    }
+
+    fn extend(&mut self, seconds: u64) -> &mut Self {
+        self.input(Input::Extend {
+            token: Token(7),
+            by: Duration::from_secs(seconds),
+        })
+    }
+
+    fn release(&mut self, ending: Ending) -> &mut Self {
+        self.input(Input::Release {
+            token: Token(8),
+            ending,
+        })
+    }
+
+    fn last_answer(&self) -> Result<String, String> {
+        let (_, answer) = self.answers.last().unwrap();
+        answer.clone().map_err(|refusal| refusal.to_string())
     }
 
     /// Names of the VMs whose eviction waits for an answer; dry ones with a question mark.

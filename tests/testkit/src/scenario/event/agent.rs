@@ -54,6 +54,8 @@ keys! {
         #[serde(default)] keep_cordoned: bool,
         /// Do not wait for the end.
         #[serde(default)] no_wait: bool,
+        /// The whole rack goes down: nobody is migrated (`action = "shutdown-vms"` of a maintenance signal).
+        #[serde(default)] shutdown_vms: bool,
         /// Past checks.
         #[serde(default)] force: bool,
         /// Keep exit code and output under this name.

@@ -207,6 +207,15 @@ impl<'a, S: Stage> Player<'a, S> {
         {
             self.rules.consent();
         }
+        // A person's word, and the configuration's for a whole rack.
+        let said = match what {
+            AgentDo::Trigger(keys) => keys.shutdown_vms,
+            AgentDo::Release(keys) => keys.shutdown_vms,
+            _ => false,
+        };
+        if said {
+            self.rules.consent();
+        }
     }
 
     /// Looks at everything that is new.

@@ -8,11 +8,12 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, Command};
 
-use super::super::model::commands::trigger as check_trigger;
+use super::super::model::commands::{ending, trigger as check_trigger};
 use super::super::scene::{Results, Saved};
 use super::super::stage::NotPlayed;
 use super::service::ended;
 use crate::scenario::event::agent::{AgentDo, Trigger};
+use vmdrain_agent::drain::trigger::Ending;
 
 /// No command of a story lasts longer in real time.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -41,9 +42,21 @@ impl Caller {
                 (words, keys.save.clone())
             }
             AgentDo::Restore(keys) => (vec!["restore".to_owned()], keys.save.clone()),
-            AgentDo::Extend(_)
-            | AgentDo::Release(_)
-            | AgentDo::Plan(_)
+            AgentDo::Extend(keys) => {
+                let real = keys.by.0.div_f64(self.speed);
+                let by = format!("{}ms", real.as_millis());
+                (vec!["extend".to_owned(), by], keys.save.clone())
+            }
+            AgentDo::Release(keys) => {
+                let mut words = vec!["release".to_owned()];
+                match ending(keys) {
+                    Ending::Policy => {}
+                    Ending::ShutdownVms => words.push("--shutdown-vms".into()),
+                    Ending::Proceed => words.push("--proceed".into()),
+                }
+                (words, keys.save.clone())
+            }
+            AgentDo::Plan(_)
             | AgentDo::Doctor(_)
             | AgentDo::Reload(_)
             | AgentDo::Kill(_)
@@ -78,8 +91,11 @@ impl Caller {
             let real = deadline.div_f64(self.speed);
             option("--deadline", format!("{}ms", real.as_millis()));
         }
-        if asked.on_deadline.is_some() {
-            option("--on-deadline", "proceed".into());
+        if asked.shutdown_vms {
+            return Err(NotPlayed::NotYet("a trigger for the whole rack by the command line"));
+        }
+        if let Some(policy) = asked.on_deadline {
+            option("--on-deadline", policy.word().into());
         }
         for (wanted, name) in [
             (asked.allow_guest_shutdown, "--allow-guest-shutdown"),

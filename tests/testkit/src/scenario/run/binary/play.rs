@@ -123,8 +123,6 @@ impl Stage for BinaryStage {
             }
             AgentDo::Start(away) => self.process(away, Some(Duration::ZERO)),
             AgentDo::Reload(_) => self.service.signal(Signal::SIGHUP),
-            AgentDo::Extend(_) => return Err(NotPlayed::NotYet("`extend`")),
-            AgentDo::Release(_) => return Err(NotPlayed::NotYet("`release`")),
             AgentDo::Plan(_) => return Err(NotPlayed::NotYet("`plan`")),
             AgentDo::Doctor(_) => return Err(NotPlayed::NotYet("`doctor`")),
             AgentDo::File(file) if file.path == STATE_FILE => {
@@ -134,7 +132,11 @@ impl Stage for BinaryStage {
                 written.map_err(|error| NotPlayed::Cannot(error.to_string()))?;
             }
             AgentDo::File(_) => return Err(NotPlayed::NotYet("other files than the state file")),
-            AgentDo::Trigger(_) | AgentDo::Cancel(_) | AgentDo::Restore(_) => {
+            AgentDo::Trigger(_)
+            | AgentDo::Cancel(_)
+            | AgentDo::Extend(_)
+            | AgentDo::Release(_)
+            | AgentDo::Restore(_) => {
                 self.caller.give(what)?;
             }
         }

@@ -4,11 +4,11 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use vmdrain_agent::agent::command::{Answer, Command, Handle};
 use vmdrain_agent::drain::policy::OnDeadline;
-use vmdrain_agent::drain::trigger::Trigger;
+use vmdrain_agent::drain::trigger::{Ending, Trigger};
 
 use super::super::scene::{Results, Saved};
 use super::super::stage::NotPlayed;
-use crate::scenario::event::agent::{AgentDo, Trigger as Keys};
+use crate::scenario::event::agent::{AgentDo, Release, Trigger as Keys};
 
 const REFUSED: i32 = 4;
 const NO_DAEMON: i32 = 6;
@@ -39,9 +39,19 @@ pub(super) fn give(
             (command, keys.save.clone(), false)
         }
         AgentDo::Restore(keys) => (Command::Restore(answer), keys.save.clone(), false),
-        AgentDo::Extend(_)
-        | AgentDo::Release(_)
-        | AgentDo::Plan(_)
+        AgentDo::Extend(keys) => {
+            let by = keys.by.0;
+            (Command::Extend { by, answer }, keys.save.clone(), false)
+        }
+        AgentDo::Release(keys) => {
+            let ending = ending(keys);
+            (
+                Command::Release { ending, answer },
+                keys.save.clone(),
+                false,
+            )
+        }
+        AgentDo::Plan(_)
         | AgentDo::Doctor(_)
         | AgentDo::Reload(_)
         | AgentDo::Kill(_)
@@ -57,6 +67,17 @@ pub(super) fn give(
     Ok(())
 }
 
+/// How a release ends the drain.
+pub(crate) fn ending(keys: &Release) -> Ending {
+    if keys.shutdown_vms {
+        Ending::ShutdownVms
+    } else if keys.proceed {
+        Ending::Proceed
+    } else {
+        Ending::Policy
+    }
+}
+
 /// The options of the command as the bus would take them.
 pub(crate) fn trigger(keys: &Keys) -> Result<Trigger, NotPlayed> {
     if keys.scope.as_deref().is_some_and(|scope| scope != "vms") {
@@ -65,11 +86,11 @@ pub(crate) fn trigger(keys: &Keys) -> Result<Trigger, NotPlayed> {
     if keys.force {
         return Err(NotPlayed::NotYet("`--force`"));
     }
-    let on_deadline = match keys.on_deadline.as_deref() {
-        None => None,
-        Some("proceed") => Some(OnDeadline::Proceed),
-        Some(_) => return Err(NotPlayed::NotYet("policies for the deadline but `proceed`")),
+    let known = |word: &str| {
+        let found = OnDeadline::ALL.into_iter().find(|p| p.word() == word);
+        found.ok_or_else(|| NotPlayed::Cannot(format!("there is no policy `{word}`")))
     };
+    let on_deadline = keys.on_deadline.as_deref().map(known).transpose()?;
     Ok(Trigger {
         then: keys.then,
         reason: keys.reason.clone(),
@@ -77,6 +98,7 @@ pub(crate) fn trigger(keys: &Keys) -> Result<Trigger, NotPlayed> {
         on_deadline,
         allow_guest_shutdown: keys.allow_guest_shutdown,
         keep_cordoned: keys.keep_cordoned,
+        shutdown_vms: keys.shutdown_vms,
         stop_job: false,
             signal: String::new(),
     })

@@ -259,13 +259,15 @@ impl Stage for ModelStage {
                     agent.reload.send_replace(policy);
                 }
             }
-            AgentDo::Extend(_) => return Err(NotPlayed::NotYet("`extend`")),
-            AgentDo::Release(_) => return Err(NotPlayed::NotYet("`release`")),
             AgentDo::Plan(_) => return Err(NotPlayed::NotYet("`plan`")),
             AgentDo::Doctor(_) => return Err(NotPlayed::NotYet("`doctor`")),
             AgentDo::File(file) if file.path == STATE_FILE => self.store.put(&file.content),
             AgentDo::File(_) => return Err(NotPlayed::NotYet("other files than the state file")),
-            AgentDo::Trigger(_) | AgentDo::Cancel(_) | AgentDo::Restore(_) => {
+            AgentDo::Trigger(_)
+            | AgentDo::Cancel(_)
+            | AgentDo::Extend(_)
+            | AgentDo::Release(_)
+            | AgentDo::Restore(_) => {
                 let handle = self.agent.as_ref().map(|agent| agent.handle.clone());
                 commands::give(what, handle, self.results.clone())?;
             }

@@ -80,6 +80,9 @@ impl Requests {
     fn asked(&mut self, terms: &Terms, scene: &Scene<'_>, entry: &Entry, found: &mut Found) {
         if is_eviction(entry) {
             self.eviction(terms, scene, entry, found);
+        } else if is_stop(entry) {
+            self.write(scene, entry, found);
+            self.stop(scene, entry, found);
         } else if WRITES.contains(&entry.verb.as_str()) {
             self.write(scene, entry, found);
         }
@@ -125,6 +128,30 @@ impl Requests {
         self.evicted_once = true;
         if let Some(pod) = pod {
             self.repeated(terms, scene, entry, pod, found);
+        }
+    }
+
+    /// The deletion of a pod is as much as an eviction: of launchers, by UID, after the cordon; and with the grace
+    /// period that the pod has.
+    fn stop(&mut self, scene: &Scene<'_>, entry: &Entry, found: &mut Found) {
+        let name = format!("{}/{}", entry.namespace, entry.name);
+        if entry.uid.is_none() {
+            found.add(
+                Rule::UidPrecondition,
+                format!("pod {name} was deleted without its UID"),
+            );
+        }
+        if pod(scene, entry).is_some_and(|pod| pod.mirror || !pod.launcher) {
+            found.add(
+                Rule::LaunchersOnly,
+                format!("pod {name} is no launcher and was deleted"),
+            );
+        }
+        if !self.cordoned_once {
+            found.add(
+                Rule::CordonFirst,
+                format!("pod {name} was deleted before the cordon"),
+            );
         }
     }
 
@@ -205,6 +232,8 @@ impl Requests {
     fn answered(&mut self, terms: &Terms, scene: &Scene<'_>, entry: &Entry, found: &mut Found) {
         if is_eviction(entry) && !entry.dry_run {
             self.eviction_answered(terms, scene, entry, found);
+        } else if is_stop(entry) && matches!(entry.status, Some(200..=202)) {
+            self.guest_stopped(terms, scene, entry, found);
         }
         let uncordons = entry.resource == "nodes"
             && entry.verb == "patch"
@@ -227,10 +256,16 @@ impl Requests {
             self.accepted
                 .insert(uid.clone(), entry.answered.unwrap_or(entry.at));
         }
-        let granted = matches!(entry.status, Some(200 | 201));
+        if matches!(entry.status, Some(200 | 201)) {
+            self.guest_stopped(terms, scene, entry, found);
+        }
+    }
+
+    /// A guest is shut down by a request of the agent's: somebody has to have agreed to that.
+    fn guest_stopped(&self, terms: &Terms, scene: &Scene<'_>, entry: &Entry, found: &mut Found) {
         let guest = pod(scene, entry).is_some_and(|pod| pod.launcher && pod.guest);
         let consent = (self.consent || terms.always_stop) && !terms.never_stop;
-        if granted && guest && !consent {
+        if guest && !consent {
             found.add(
                 Rule::UnwantedStop,
                 format!(
@@ -244,6 +279,10 @@ impl Requests {
 
 fn is_eviction(entry: &Entry) -> bool {
     entry.verb == "create" && entry.resource == "pods" && entry.subresource == "eviction"
+}
+
+fn is_stop(entry: &Entry) -> bool {
+    entry.verb == "delete" && entry.resource == "pods" && entry.subresource.is_empty()
 }
 
 fn uncordon(body: &serde_json::Value) -> bool {

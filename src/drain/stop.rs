@@ -1,0 +1,207 @@
+//! When may a guest be stopped by us, why is it, and is there anybody to do it cleanly?
+//!
+//! A stop is the deletion of its launcher pod: kubelet tells virt-launcher, virt-launcher asks virt-handler, and
+//! virt-handler sends the ACPI event and waits for the guest's own grace period (kubevirt-semantics 5).
+
+use super::time::Mono;
+use super::track::doubled;
+use super::world::{NodeView, ObjectRef, PodView};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// What KubeVirt adds to a guest's own grace period for its pod (kubevirt-semantics 5).
+pub const POD_GRACE_EXTRA: Duration = Duration::from_secs(30);
+
+/// Why a guest is stopped by us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopWhy {
+    /// The deadline is so near that it would not get its grace period later.
+    Deadline,
+    /// It cannot be live-migrated; KubeVirt's reason, empty when it is not known.
+    NotMigratable(String),
+    /// So many attempts have failed that it would only keep others waiting.
+    GivenUp {
+        /// Failed attempts.
+        failed: usize,
+    },
+    /// The power goes for the whole rack: nobody is migrated.
+    WholeRack,
+    /// Somebody has asked to go now.
+    Asked,
+    /// Its own policy, as a sentence part.
+    Policy(String),
+}
+
+impl fmt::Display for StopWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deadline => f.write_str("the deadline is near, and this is the time it needs to shut down"),
+            Self::NotMigratable(why) if why.is_empty() => f.write_str("it cannot be live-migrated"),
+            Self::NotMigratable(why) => write!(f, "it cannot be live-migrated ({why})"),
+            Self::GivenUp { failed } => write!(f, "{failed} migration attempt(s) have failed"),
+            Self::WholeRack => f.write_str("the whole rack goes down, so nobody is migrated"),
+            Self::Asked => f.write_str("somebody asked to go now"),
+            Self::Policy(why) => f.write_str(why),
+        }
+    }
+}
+
+/// A stop that was asked for: who did it, and when.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stopping {
+    /// First request.
+    pub asked: Mono,
+    /// The API server has taken one.
+    pub accepted: Option<Mono>,
+    /// A request is on its way.
+    pub in_flight: bool,
+    /// Why, as a sentence part.
+    pub why: String,
+    /// What was wrong with the last request; empty when nothing was.
+    pub trouble: String,
+    /// No request before this moment.
+    pub not_before: Mono,
+    /// Failed requests in a row.
+    pub failures: u32,
+}
+
+impl Stopping {
+    /// A request has failed: the next one not before a pause, longer each time.
+    pub fn failed(&mut self, why: String, first: Duration, most: Duration, now: Mono) {
+        self.in_flight = false;
+        self.trouble = why;
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now + doubled(first, most, self.failures);
+    }
+}
+
+/// A stop in the record: written before it is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopNote {
+    /// The VMI.
+    pub vmi: ObjectRef,
+    /// Its launcher pod.
+    pub pod: ObjectRef,
+    /// When it was asked for first.
+    pub asked: Mono,
+    /// Why, as a sentence part.
+    pub why: String,
+}
+
+/// Why virt-handler is not known to be alive. Without it the guest gets no ACPI event: it would be killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandlerDoubt {
+    /// The Node was not seen.
+    NodeUnseen,
+    /// It has never reported on this Node.
+    NeverReported,
+    /// It was told, or has told, that it takes no VMs: so it does when it ends.
+    NotSchedulable,
+    /// Its last heartbeat is too old.
+    Silent {
+        /// How old.
+        since: Duration,
+    },
+}
+
+impl fmt::Display for HandlerDoubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeUnseen => f.write_str("this Node cannot be seen"),
+            Self::NeverReported => f.write_str(
+                "it has never reported on this Node (no annotation kubevirt.io/heartbeat)",
+            ),
+            Self::NotSchedulable => {
+                f.write_str("the label kubevirt.io/schedulable of this Node is not \"true\"")
+            }
+            Self::Silent { since } => write!(
+                f,
+                "its last heartbeat (annotation kubevirt.io/heartbeat) is {} s old",
+                since.as_secs()
+            ),
+        }
+    }
+}
+
+/// Whether virt-handler is known to be alive on this node. It reports every 60 to 132 s, and takes its label away
+/// when it ends in order; KubeVirt itself gives it up after 300 s (kubevirt-semantics 11.9, 11.10).
+///
+/// # Errors
+/// Why it is not known.
+pub fn handler_alive(
+    node: Option<&NodeView>,
+    patience: Duration,
+    now: Mono,
+) -> Result<(), HandlerDoubt> {
+    let node = node.ok_or(HandlerDoubt::NodeUnseen)?;
+    let heartbeat = node.heartbeat.ok_or(HandlerDoubt::NeverReported)?;
+    if !node.schedulable {
+        return Err(HandlerDoubt::NotSchedulable);
+    }
+    let now = i64::try_from(now.0).unwrap_or(i64::MAX);
+    let age = u64::try_from(now.saturating_sub(heartbeat)).unwrap_or(0);
+    let since = Duration::from_millis(age);
+    if since > patience {
+        return Err(HandlerDoubt::Silent { since });
+    }
+    Ok(())
+}
+
+/// The guest's own grace period: after that virt-handler destroys it.
+pub fn guest_grace(pod: &PodView) -> Duration {
+    pod.grace.saturating_sub(POD_GRACE_EXTRA)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(heartbeat: Option<i64>, schedulable: bool) -> NodeView {
+        NodeView {
+            heartbeat,
+            schedulable,
+            ..NodeView::default()
+        }
+    }
+
+    #[test]
+    fn virt_handler_is_believed_only_with_a_fresh_heartbeat_and_its_label() {
+        let alive = |node: Option<&NodeView>| {
+            handler_alive(node, Duration::from_secs(300), Mono(1_000_000))
+        };
+        assert_eq!(alive(None), Err(HandlerDoubt::NodeUnseen));
+        assert_eq!(alive(Some(&node(Some(900_000), true))), Ok(()));
+        // A clock that is a little ahead.
+        assert_eq!(alive(Some(&node(Some(1_000_500), true))), Ok(()));
+        let cases = [
+            (None, true, HandlerDoubt::NeverReported),
+            (Some(900_000), false, HandlerDoubt::NotSchedulable),
+            (
+                Some(690_000),
+                true,
+                HandlerDoubt::Silent {
+                    since: Duration::from_secs(310),
+                },
+            ),
+        ];
+        for (heartbeat, schedulable, doubt) in cases {
+            assert_eq!(alive(Some(&node(heartbeat, schedulable))), Err(doubt));
+        }
+        let unreadable = alive(Some(&node(Some(i64::MIN), true)));
+        assert!(matches!(unreadable, Err(HandlerDoubt::Silent { .. })));
+    }
+
+    #[test]
+    fn the_pause_after_a_failure_grows() {
+        let (first, most) = (Duration::from_secs(1), Duration::from_secs(3));
+        let mut stop = Stopping::default();
+        let mut pauses = Vec::new();
+        for _ in 0..3 {
+            stop.failed("x".into(), first, most, Mono(0));
+            pauses.push(stop.not_before.0);
+        }
+        assert_eq!(pauses, [1000, 2000, 3000]);
+    }
+}
