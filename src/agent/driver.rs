@@ -122,6 +122,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
         let host = Arc::clone(&self.parts.host);
         self.effects
             .spawn(async move { Done::HostStarted(host.start(to_us).await) });
+        self.machine.set_hooks(self.parts.host.hooks());
         self.machine.handle_timeout(self.parts.clock.now());
         self.settle();
         tokio::pin!(stop);
@@ -162,6 +163,9 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
     }
 
     fn input(&mut self, input: Input) {
+        if let Input::Trigger(..) | Input::Shutdown(_) | Input::Scheduled(_) = &input {
+            self.machine.set_hooks(self.parts.host.hooks());
+        }
         let now = self.parts.clock.now();
         self.machine.handle(input, now);
     }
@@ -296,6 +300,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             effect @ (Action::ReadNode(_)
             | Action::Confirm(_)
             | Action::Release(_)
+            | Action::RunHooks { .. }
             | Action::TakeHold(_)) => self.carry_out(effect, std::future::ready(()), Box::new(())),
             // After a crash these are known to be ours, or to be done, by the record alone.
             effect @ (Action::Cordon { .. }

@@ -61,9 +61,7 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
         ),
         Action::StopGuest { id, pod } => (
             id,
-            Box::pin(
-                async move { Outcome::Reply(within(limit, cluster.stop_guest(&pod)).await) },
-            ),
+            Box::pin(async move { Outcome::Reply(within(limit, cluster.stop_guest(&pod)).await) }),
         ),
         Action::Release(id) => (
             id,
@@ -85,6 +83,17 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
                         "logind did not answer in time".into(),
                     )
                 }))
+            }),
+        ),
+        Action::RunHooks { id, run } => (
+            id,
+            Box::pin(async move {
+                // Every hook has a limit of its own; the rest is for ending them.
+                let limit = run.all + limit;
+                let report = tokio::time::timeout(limit, host.run_hooks(&run)).await;
+                Outcome::Hooks(
+                    report.map_err(|_| format!("the {} hooks did not end in time", run.gate)),
+                )
             }),
         ),
         Action::Watch

@@ -2,10 +2,12 @@
 
 use crate::drain::action::{Fault, HoldView, LogindAnswer, Notice};
 use crate::drain::answer::Reply;
+use crate::drain::hooks::{Gate, Report, Run};
 use crate::drain::record::Record;
 use crate::drain::time::Mono;
 use crate::drain::trigger::{Schedule, Shutdown, Then};
 use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
+use std::collections::BTreeSet;
 use std::future::Future;
 use tokio::sync::{mpsc, watch};
 
@@ -60,10 +62,7 @@ pub trait Cluster: Send + Sync + 'static {
         migration: &ObjectRef,
     ) -> impl Future<Output = Result<Reply, Fault>> + Send;
     /// DELETE of a launcher pod of this node, with its own grace period.
-    fn stop_guest(
-        &self,
-        pod: &ObjectRef,
-    ) -> impl Future<Output = Result<Reply, Fault>> + Send;
+    fn stop_guest(&self, pod: &ObjectRef) -> impl Future<Output = Result<Reply, Fault>> + Send;
     /// A Kubernetes Event; best effort.
     fn event(&self, notice: &Notice) -> impl Future<Output = Result<(), Fault>> + Send;
 }
@@ -100,6 +99,15 @@ pub trait Host: Send + Sync + 'static {
     fn release(&self) -> impl Future<Output = Result<HoldView, String>> + Send;
     /// Asks logind to go down.
     fn ask_logind(&self, then: Then) -> impl Future<Output = LogindAnswer> + Send;
+    /// Gates of a drain that have hooks now.
+    fn hooks(&self) -> BTreeSet<Gate> {
+        BTreeSet::new()
+    }
+    /// Runs the hooks of a gate within the limits that stand in `run`.
+    fn run_hooks(&self, run: &Run) -> impl Future<Output = Report> + Send {
+        let _ = run;
+        std::future::ready(Report::default())
+    }
     /// `STATUS=` for `systemctl status`; nothing where there is no service manager.
     fn status_line(&self, text: &str);
 }

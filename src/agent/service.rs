@@ -9,8 +9,8 @@ use crate::cluster::{self, ConnectError, Connected, KubeCluster, Origin};
 use crate::config::{Live, Settings};
 use crate::drain::policy::Policy;
 use crate::host::{
-    self, BootClock, EndingHost, FileStore, Identity, Instance, Logind, NotAlone, Signal, Signals,
-    notify,
+    self, BootClock, EndingHost, FileStore, Hooks, Identity, Instance, Logind, NotAlone, Signal,
+    Signals, notify,
 };
 use crate::telemetry::catalog::message_id;
 use crate::telemetry::logging;
@@ -156,7 +156,10 @@ pub async fn stopping(
         })
         .ok();
     let identity = Identity::ask(None, &settings.timing.host).await;
-    alone_with(settings, EndingHost, identity, alone, stop).await
+    let host = EndingHost {
+        hooks: hooks(settings),
+    };
+    alone_with(settings, host, identity, alone, stop).await
 }
 
 async fn alone_with<H: Host>(
@@ -331,8 +334,14 @@ fn logind(settings: &Settings, bus: Option<String>) -> Logind {
         bus,
         folder: Some(settings.host.logind_dir.clone()),
         timing: settings.timing.host,
+        hooks: hooks(settings),
         ..host::Options::default()
     })
+}
+
+fn hooks(settings: &Settings) -> Option<Hooks> {
+    let folder = &settings.gates.hooks;
+    (!folder.as_os_str().is_empty()).then(|| Hooks::new(folder.clone()))
 }
 
 /// Jitter and drain ids only have to differ from one start to the next.

@@ -103,7 +103,9 @@ fn merge(layers: &[Layer], raws: &[Raw]) -> Result<Settings, String> {
         .and_then(Config::try_deserialize)
         .map_err(|why| why.to_string())?;
     // Every other list is replaced as a whole; a package that adds a signal must not take away another one's.
-    let entries = raws.iter().filter_map(|raw| raw.values.get(maintenance::KEY));
+    let entries = raws
+        .iter()
+        .filter_map(|raw| raw.values.get(maintenance::KEY));
     if let Some(all) = merged.get_mut(maintenance::KEY) {
         *all = maintenance::merged(entries);
     }

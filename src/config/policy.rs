@@ -2,6 +2,7 @@
 
 use super::settings::Settings;
 use super::values::span_text;
+use crate::drain::hooks::Knobs;
 use crate::drain::policy::{Policy, Timing};
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -20,6 +21,10 @@ impl Settings {
             on_scheduled: self.host.on_scheduled_shutdown,
             migration_rate: self.budget.rate(),
             margin: self.budget.margin,
+            hooks: Knobs {
+                timeout: self.gates.hook_timeout,
+                failure: self.gates.hook_failure,
+            },
             restore: self.restore.enabled,
             restore_wait: self.restore.wait,
             timing: Timing {
@@ -47,6 +52,7 @@ impl Settings {
             &mut fast.cluster.request_timeout,
             &mut fast.budget.margin,
             &mut fast.restore.wait,
+            &mut fast.gates.hook_timeout,
         ] {
             *span = quicken(*span);
         }

@@ -163,7 +163,10 @@ fn what_is_planned_is_refused_with_not_yet() {
         ),
         ("drain.allow_empty_dir = true", "drain.allow_empty_dir"),
         ("host.wall = true", "host.wall"),
-        ("gates.hook_timeout = '5s'", "gates.hook_timeout"),
+        (
+            "gates.volume_attachments = '5s'",
+            "gates.volume_attachments",
+        ),
         ("request.node_annotation = true", "request.node_annotation"),
         ("coordination.slots = 1", "coordination.slots"),
         ("report.keep = 5", "report.keep"),
@@ -474,16 +477,28 @@ fn entry(change: &str) -> String {
 fn a_wrong_maintenance_entry_is_named_with_its_key() {
     let table = [
         ("name = ''", "name: has to be 1 to 64"),
-        ("bus = 'session'", "unknown variant `session`, expected `system`"),
-        ("sender = 'UPower'", "sender: 'UPower' is neither \"root\" nor a name on the bus"),
+        (
+            "bus = 'session'",
+            "unknown variant `session`, expected `system`",
+        ),
+        (
+            "sender = 'UPower'",
+            "sender: 'UPower' is neither \"root\" nor a name on the bus",
+        ),
         ("sender = ':1.5'", "sender: ':1.5' is neither"),
         ("sender = 'root'", "io.vmdrain.Maintenance1 alone"),
         ("path = 'org/x'", "path: 'org/x' is no object path"),
         ("interface = 'x'", "interface: 'x' is no interface"),
         ("member = 'a.b'", "member: 'a.b' is no name of a signal"),
-        ("args = { x = true }", "args: 'x' is no number of an argument"),
+        (
+            "args = { x = true }",
+            "args: 'x' is no number of an argument",
+        ),
         ("args = { '1.' = true }", "args: '1.' is no number"),
-        ("args = { 0 = { a = 1 } }", "args: '0' has to be a text, a number"),
+        (
+            "args = { 0 = { a = 1 } }",
+            "args: '0' has to be a text, a number",
+        ),
         ("args = { 0 = [] }", "args: '0' has to be a text, a number"),
         ("action = 'halt'", "unknown variant `halt`"),
         ("deadline = 'soon'", "'soon' is not a duration"),
@@ -528,7 +543,10 @@ fn entries_of_all_files_count_and_one_of_the_same_name_replaces() {
     assert_eq!(all, [("ups", Some(120)), ("updates", None)]);
     assert_eq!(loaded.origin("maintenance"), "a.toml, b.toml, c.toml");
     let written = loaded.settings.to_toml().expect("TOML");
-    assert_eq!(text(&written).load().expect("good").settings, loaded.settings);
+    assert_eq!(
+        text(&written).load().expect("good").settings,
+        loaded.settings
+    );
     let fast = loaded.settings.scaled(60.0).expect("scaled");
     assert_eq!(fast.maintenance[0].deadline, Some(Duration::from_secs(2)));
 }

@@ -1,6 +1,7 @@
 //! What the core can ask the world for, and what comes back: data only.
 
 use super::answer::Reply;
+use super::hooks::{Report, Run};
 use super::record::Record;
 use super::trigger::{Ending, Refusal, Schedule, Shutdown, Then, Trigger};
 use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
@@ -97,6 +98,13 @@ pub enum Action {
         id: EffectId,
         /// What to ask for.
         then: Then,
+    },
+    /// Run the hooks of a gate. Answer: [`Outcome::Hooks`].
+    RunHooks {
+        /// Number of this effect.
+        id: EffectId,
+        /// Which, for how long, and what they are told.
+        run: Run,
     },
     /// The answer to a command.
     Answer(Token, Result<String, Refusal>),
@@ -230,6 +238,8 @@ pub enum Outcome {
     Hold(Result<HoldView, String>),
     /// logind's answer.
     Logind(LogindAnswer),
+    /// How the hooks ended, or why nobody can say.
+    Hooks(Result<Report, String>),
 }
 
 /// Everything that can reach the core.

@@ -4,6 +4,7 @@ pub mod action;
 pub mod answer;
 pub mod boot;
 pub mod fallback;
+pub mod hooks;
 pub mod judge;
 pub mod machine;
 pub mod pacing;

@@ -36,7 +36,9 @@ pub enum StopWhy {
 impl fmt::Display for StopWhy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Deadline => f.write_str("the deadline is near, and this is the time it needs to shut down"),
+            Self::Deadline => {
+                f.write_str("the deadline is near, and this is the time it needs to shut down")
+            }
             Self::NotMigratable(why) if why.is_empty() => f.write_str("it cannot be live-migrated"),
             Self::NotMigratable(why) => write!(f, "it cannot be live-migrated ({why})"),
             Self::GivenUp { failed } => write!(f, "{failed} migration attempt(s) have failed"),

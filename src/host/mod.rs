@@ -18,6 +18,7 @@
 //! | `hold.rs` | where the lock's file descriptor is, and what `held` means |
 //! | `ask.rs` | how logind is asked to go down, and who forbids it |
 //! | `login1.rs` | what logind's interface looks like on the wire |
+//! | `hooks.rs` | which programs of the administrator run at the gates of a drain |
 //! | `notify.rs` | what the service manager is told (`sd_notify`), and its fd store |
 //! | `system1.rs` | what PID 1 says: jobs, soft-reboots, units that stop guests |
 //! | `stopping.rs` | whether the system is really going down (net 3) |
@@ -29,6 +30,7 @@ pub mod ask;
 pub mod clock;
 pub mod ending;
 pub mod hold;
+pub mod hooks;
 pub mod identity;
 pub mod instance;
 pub mod limits;
@@ -48,6 +50,7 @@ mod worker;
 
 pub use clock::BootClock;
 pub use ending::EndingHost;
+pub use hooks::Hooks;
 pub use identity::Identity;
 pub use instance::{Instance, NotAlone};
 pub use logind::{Logind, Options};

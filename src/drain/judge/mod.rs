@@ -183,10 +183,10 @@ fn with_vmi(case: &Case<'_>, vmi: &VmiView, frame: &Frame<'_>) -> Verdict {
         return Verdict::Wait(Wait::External);
     }
     if vmi.mark.is_some() && (moving || !passed_over) {
-        return Verdict::Wait(progress(case, vmi));
+        return Verdict::Wait(progress(case, vmi, frame));
     }
     if moving {
-        let how_far = progress(case, vmi);
+        let how_far = progress(case, vmi, frame);
         let no_sign = matches!(how_far, Wait::Marked | Wait::MarkedByOthers);
         return Verdict::Wait(if no_sign {
             Wait::ForeignMigration
@@ -242,7 +242,7 @@ fn unplaced(case: &Case<'_>, frame: &Frame<'_>) -> bool {
 }
 
 /// How far the migration of a marked or migrating VM is.
-fn progress(case: &Case<'_>, vmi: &VmiView) -> Wait {
+fn progress(case: &Case<'_>, vmi: &VmiView, frame: &Frame<'_>) -> Wait {
     let of_this_drain = |m: &&&MigrationView| {
         m.phase == MigrationPhase::Failed && case.track.attempts.contains(&m.migration.uid)
     };

@@ -5,6 +5,7 @@ use super::index::Index;
 use super::pending::Pending;
 use crate::drain::action::Action;
 use crate::drain::answer::Answer;
+use crate::drain::hooks::Gate;
 use crate::drain::judge::{Case, Frame, left_here, verdict};
 use crate::drain::pacing::{self, Slots};
 use crate::drain::phase::Phase;
@@ -39,6 +40,7 @@ impl Machine {
             | Phase::FallingBack
             | Phase::Holding
             | Phase::Confirming
+            | Phase::Gates
             | Phase::Idle
             | Phase::Restoring
             | Phase::Cancelled => {}
@@ -62,12 +64,19 @@ impl Machine {
             self.wake_at(deadline, "deadline");
         }
         self.want_cordon(now);
+        if self.phase == Phase::Gates {
+            // The hooks' end decides what is next.
+            return self.persist();
+        }
         if self.only_cordons() {
             return self.persist();
         }
         let cordoned = self.drain.as_ref().is_some_and(|d| d.cordoned);
         let seen = self.looked_around(now);
         if self.phase == Phase::Preparing && cordoned && seen {
+            if !self.passes(Gate::PreDrain, now) {
+                return self.persist();
+            }
             self.phase = self.working();
             self.forget_marks_elsewhere();
             self.tell_plan(now);
@@ -178,7 +187,8 @@ impl Machine {
         let longest = |a: &(u64, String), b: &(u64, String)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
         due.migrate.sort_by(longest);
         due.ask.sort_by(longest);
-        due.stop.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        due.stop
+            .sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         let places = due.migrate.iter().enumerate();
         let places: BTreeMap<&str, usize> = places.map(|(at, (_, k))| (k.as_str(), at)).collect();
         for (key, verdict) in shows {

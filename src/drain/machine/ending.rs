@@ -75,7 +75,11 @@ impl Machine {
             drain.falling.holding = false;
             drain.deadline = drain.deadline.min(now);
         }
-        self.loud(Level::Warn, "HoldEnded", format!("somebody has ended the drain: {text}"));
+        self.loud(
+            Level::Warn,
+            "HoldEnded",
+            format!("somebody has ended the drain: {text}"),
+        );
         self.answer(token, Ok(text.into()));
         if self.phase == Phase::Preparing {
             self.tell(

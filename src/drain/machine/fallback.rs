@@ -12,7 +12,9 @@ use crate::drain::policy::OnDeadline;
 use crate::drain::stop::{POD_GRACE_EXTRA, StopWhy};
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
-use crate::drain::world::{MigrationPhase, MigrationState, MigrationView, PodView, Strategy, VmiView};
+use crate::drain::world::{
+    MigrationPhase, MigrationState, MigrationView, PodView, Strategy, VmiView,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -93,7 +95,9 @@ impl Machine {
             if !wanted.falls_back {
                 wanted.wakes.extend(begins.map(|at| (at, "fall back")));
             }
-            wanted.wakes.extend(schedule.next(now).map(|at| (at, "the next group")));
+            wanted
+                .wakes
+                .extend(schedule.next(now).map(|at| (at, "the next group")));
             self.known_ends(index, &schedule, &mut wanted.stops, now);
             if wanted.falls_back {
                 self.due_ends(&schedule, &mut wanted.stops, now);
@@ -114,7 +118,9 @@ impl Machine {
         }
         let Some(drain) = &mut self.drain else { return };
         let begins = wanted.falls_back && drain.falling.since.is_none();
-        drain.falling.since = wanted.falls_back.then(|| drain.falling.since.unwrap_or(now));
+        drain.falling.since = wanted
+            .falls_back
+            .then(|| drain.falling.since.unwrap_or(now));
         if begins {
             self.tell_fallback(&wanted.schedule, now);
         }
@@ -130,7 +136,9 @@ impl Machine {
         let needs = super::show::span(schedule.longest);
         let soon = super::show::span(left);
         let text = if drain.falling.asked {
-            format!("as somebody has asked, the guests of the {count} VM(s) that are left are shut down now")
+            format!(
+                "as somebody has asked, the guests of the {count} VM(s) that are left are shut down now"
+            )
         } else if schedule.longest > left + Duration::from_secs(1) {
             format!(
                 "only {soon} are left until the deadline and one guest may take {needs} to shut down: the {count} VM(s) that are left are told at once, and some may be cut off"
@@ -215,7 +223,9 @@ impl Machine {
             let told = matches!(track.last, Some((Answer::NotMigratable, _)));
             return (told && !young).then(|| StopWhy::NotMigratable(String::new()));
         };
-        let strategy = vmi.strategy.or(self.picture.kubevirt.seen().map(|k| k.strategy));
+        let strategy = vmi
+            .strategy
+            .or(self.picture.kubevirt.seen().map(|k| k.strategy));
         if strategy == Some(Strategy::LiveMigrate) && vmi.live_migratable == Some(false) {
             return Some(StopWhy::NotMigratable(vmi.not_migratable.clone()));
         }
@@ -260,7 +270,9 @@ impl Machine {
             StopWhy::Deadline
         };
         for guest in schedule.due(now) {
-            stops.entry(guest.key.clone()).or_insert_with(|| why.clone());
+            stops
+                .entry(guest.key.clone())
+                .or_insert_with(|| why.clone());
         }
     }
 
@@ -311,7 +323,9 @@ impl Machine {
         let may = matches!(why, StopWhy::Deadline | StopWhy::Policy(_)) && track.stop.is_none();
         let spares = may && now < ends && ends <= self.latest_stop(index, track);
         if spares {
-            wanted.wakes.push((ends, "a migration that was nearly over"));
+            wanted
+                .wakes
+                .push((ends, "a migration that was nearly over"));
         }
         spares
     }
@@ -331,7 +345,9 @@ impl Machine {
         let aborting = track.abort.as_ref().filter(|a| a.refused.is_empty());
         let late = aborting.map(|a| a.asked + patience);
         wanted.wakes.push((latest, "a migration that does not end"));
-        wanted.wakes.extend(late.map(|at| (at, "an abort that takes long")));
+        wanted
+            .wakes
+            .extend(late.map(|at| (at, "an abort that takes long")));
         matches!(why, StopWhy::WholeRack) || now >= latest || late.is_some_and(|at| now >= at)
     }
 

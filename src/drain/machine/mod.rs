@@ -10,6 +10,7 @@ mod cordon;
 mod ending;
 mod fallback;
 mod finish;
+mod gates;
 mod guests;
 mod holding;
 mod index;
@@ -26,6 +27,7 @@ mod undo;
 use super::action::{
     Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Source, Token,
 };
+use super::hooks::Gate;
 use super::judge::Consentless;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
@@ -36,6 +38,7 @@ use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture};
 use fallback::Falling;
+use gates::Gates;
 use holding::HoldTold;
 use pending::Sent;
 use restoring::Restore;
@@ -84,6 +87,8 @@ struct Drain {
     falling: Falling,
     /// logind does not wait longer than until then.
     latest: Option<Mono>,
+    /// Which gates are open.
+    gates: Gates,
     /// The hold was given up for this drain.
     released: bool,
     /// What has to be undone, and how far that is.
@@ -109,6 +114,8 @@ pub struct Machine {
     hold_told: HoldTold,
     /// The shutdown that is scheduled, if any.
     schedule: Option<Due>,
+    /// Gates that have hooks.
+    hooks: BTreeSet<Gate>,
     /// Who sends maintenance signals.
     sources: Vec<Source>,
     actions: VecDeque<Action>,
@@ -141,6 +148,7 @@ impl Machine {
             hold: HoldView::default(),
             hold_told: HoldTold::default(),
             schedule: None,
+            hooks: BTreeSet::new(),
             sources: Vec::new(),
             actions: VecDeque::new(),
             pending: BTreeMap::new(),

@@ -1,6 +1,7 @@
 //! What begins, changes or ends a drain: commands, shutdown signals, a record of an earlier process.
 
 use super::fallback::Falling;
+use super::gates::Gates;
 use super::pending::{Pending, Why};
 use super::undo::Undo;
 use super::{Drain, Machine, hold_deadline};
@@ -251,6 +252,7 @@ impl Machine {
             abort_migrations: false,
             falling: Falling::default(),
             latest: None,
+            gates: Gates::default(),
             released: false,
             undo: Undo::default(),
             guest_stopper: self.guest_stopper_now(),
@@ -335,6 +337,7 @@ impl Machine {
                 ..Falling::default()
             },
             latest: None,
+            gates: Gates::of_record(&record.phase),
             released: false,
             undo: Undo::default(),
             guest_stopper: self.guest_stopper_now(),
@@ -384,7 +387,8 @@ impl Machine {
             | Phase::Evacuating
             | Phase::FallingBack
             | Phase::Holding
-            | Phase::Confirming => self.start_cancel(&text),
+            | Phase::Confirming
+            | Phase::Gates => self.start_cancel(&text),
             Phase::Drained | Phase::Deadline => {
                 self.actions.push_back(Action::Watch);
                 self.start_cancel(&text);

@@ -130,7 +130,14 @@ impl Machine {
             .unwrap_or_default();
         let left = super::show::span(self.time_left(now));
         let soon = self.soon(now);
+        let hooks = self.hooks_say();
         match self.phase {
+            Phase::Preparing | Phase::Gates | Phase::Drained | Phase::Deadline
+                if hooks.is_some() =>
+            {
+                let left = format!("{remaining} of {total} VM(s) still here");
+                format!("{}; {left}", hooks.unwrap_or_default())
+            }
             Phase::Restoring => self.restore_says(),
             Phase::Idle if !soon.is_empty() => {
                 format!("{soon}; by configuration the drain begins when its time has come")
@@ -156,6 +163,7 @@ impl Machine {
                 "{remaining} of {total} VM(s) still here; the deadline has passed, and by policy the drain goes on"
             ),
             Phase::Confirming => "no VM seems to be left, asking the API server once more".into(),
+            Phase::Gates => "no VM is left".into(),
             Phase::Drained
                 if self.drain.as_ref().is_some_and(|d| d.shutting_down) && self.hold.held =>
             {

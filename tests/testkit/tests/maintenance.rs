@@ -188,7 +188,13 @@ async fn a_signal_to_us_alone_is_no_way_round() {
         if name.starts_with(':') {
             let to: zbus::names::BusName<'_> = name.as_ref();
             stranger
-                .emit_signal(Some(to), "/org/example/Ups", "org.example.Ups1", "Battery", &"low")
+                .emit_signal(
+                    Some(to),
+                    "/org/example/Ups",
+                    "org.example.Ups1",
+                    "Battery",
+                    &"low",
+                )
                 .await
                 .unwrap();
         }
