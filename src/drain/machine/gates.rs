@@ -1,7 +1,7 @@
 //! The gates of a drain (design section 3.6): when do hooks run, for how long, and what does a failure do?
 //!
 //! A gate opens once per drain. Hooks never take time that the guests need: all hooks of a gate together get a quarter of
-//! what is left to the deadline, and before the release what is left to logind's limit, less a reserve.
+//! what is left to the deadline, and before the release half of what is left to logind's limit.
 
 use super::Machine;
 use super::pending::Pending;
@@ -13,9 +13,6 @@ use crate::drain::time::Mono;
 use crate::drain::track::Track;
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// Kept of logind's limit for the release itself.
-const RESERVE: Duration = Duration::from_secs(5);
 
 /// Which gates of this drain are open.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -75,7 +72,7 @@ impl Machine {
                 all.as_secs_f64().ceil()
             ),
         );
-        let lost = now + all + self.policy.timing.request;
+        let lost = now + all + self.policy.timing.request.min(all / 2);
         let id = self.effect(Pending::Hooks { gate, lost });
         self.actions.push_back(Action::RunHooks { id, run });
         false
@@ -96,7 +93,7 @@ impl Machine {
         let left = match gate {
             Gate::PreDrain | Gate::PostDrain => drain.deadline.left(now) / 4,
             Gate::PreRelease if drain.shutting_down => match drain.latest {
-                Some(latest) => latest.left(now).saturating_sub(RESERVE),
+                Some(latest) => latest.left(now) / 2,
                 // Without a limit that is known nobody waits, or nobody says for how long.
                 None => self.policy.margin,
             },

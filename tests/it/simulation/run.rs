@@ -387,6 +387,7 @@ impl Run {
             | Action::StopGuest { .. }
             | Action::Release(_)
             | Action::TakeHold(_)
+            | Action::RunHooks { .. }
             | Action::AskLogind { .. } => self.send(action),
         }
     }

@@ -59,7 +59,9 @@ fn body(emission: &Emission<'_>) -> anyhow::Result<Option<Structure<'static>>> {
         return Ok(None);
     }
     // Parentheses make one complete type of several.
-    let signature = Signature::try_from(format!("({})", emission.signature).as_str())?;
+    let Ok(signature) = Signature::try_from(format!("({})", emission.signature).as_str()) else {
+        bail!("'{}' is no signature", emission.signature);
+    };
     let Signature::Structure(types) = &signature else {
         bail!("'{}' is no signature", emission.signature);
     };
