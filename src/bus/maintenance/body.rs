@@ -60,7 +60,6 @@ mod tests {
         B: serde::Serialize + zbus::DynamicType,
     {
         Message::signal("/a", "b.C", "D")
-            .expect("a header")
             .build(body)
             .expect("a message")
     }

@@ -68,7 +68,7 @@ impl Stage {
                         say.send_replace(all);
                         continue;
                     }
-                    Command::Status(_) => continue,
+                    Command::Status(_) | Command::Extend { .. } | Command::Release { .. } => continue,
                 };
                 told.send(text).await.unwrap();
                 let _ = answer.send(if std::mem::take(&mut busy) {
@@ -108,8 +108,9 @@ impl Stage {
             let now: Vec<bool> = sources.iter().map(|s| !s.trouble.is_empty()).collect();
             now == troubled
         };
-        let seen = tokio::time::timeout(BOUND, self.sources.wait_for(as_said)).await;
-        assert!(seen.is_ok(), "{troubled:?}: {:?}", self.sources.borrow());
+        let seen = tokio::time::timeout(BOUND, self.sources.wait_for(as_said));
+        let seen = seen.await.is_ok();
+        assert!(seen, "{troubled:?}: {:?}", self.sources.borrow());
     }
 
     async fn next(&mut self) -> String {
@@ -249,8 +250,8 @@ async fn a_restarted_bus_is_listened_to_again() {
     stage.sees(&[true, true]).await;
     stage.bus.kill();
     let lost = |sources: &Vec<Source>| sources.iter().all(|s| s.trouble.contains("not listened"));
-    let seen = tokio::time::timeout(BOUND, stage.sources.wait_for(lost)).await;
-    assert!(seen.is_ok());
+    let seen = tokio::time::timeout(BOUND, stage.sources.wait_for(lost));
+    assert!(seen.await.is_ok());
     stage.bus.restart().await.unwrap();
     let ups = stage.owner(UPS).await;
     stage.sees(&[false, false]).await;
