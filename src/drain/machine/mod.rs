@@ -14,6 +14,7 @@ mod gates;
 mod guests;
 mod holding;
 mod index;
+mod known;
 mod observe;
 mod orders;
 mod pending;
@@ -22,6 +23,7 @@ mod restoring;
 mod schedule;
 mod show;
 mod signalled;
+mod sparing;
 mod undo;
 
 use super::action::{

@@ -2,8 +2,8 @@
 
 use super::Machine;
 use super::cordon::version;
-use super::fallback::copies;
 use super::index::Index;
+use super::sparing::copies;
 use crate::drain::action::Fault;
 use crate::drain::answer::Reply;
 use crate::drain::answer::judge;
