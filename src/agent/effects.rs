@@ -89,6 +89,17 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
                 }))
             }),
         ),
+        Action::RunHooks { id, run } => (
+            id,
+            Box::pin(async move {
+                // Every hook has a limit of its own; the rest is for ending them.
+                let limit = run.all + limit;
+                let report = tokio::time::timeout(limit, host.run_hooks(&run)).await;
+                Outcome::Hooks(
+                    report.map_err(|_| format!("the {} hooks did not end in time", run.gate)),
+                )
+            }),
+        ),
         Action::Watch
         | Action::WatchNode
         | Action::Unwatch

@@ -317,6 +317,7 @@ impl How {
             keep_cordoned: self.keep_cordoned,
             shutdown_vms: false,
             stop_job: false,
+            signal: String::new(),
         }
     }
 }

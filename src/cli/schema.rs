@@ -219,6 +219,7 @@ fn every_phase_has_its_word() {
         Phase::FallingBack,
         Phase::Holding,
         Phase::Confirming,
+        Phase::Gates,
         Phase::Drained,
         Phase::Deadline,
         Phase::Cancelling,

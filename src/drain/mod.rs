@@ -8,6 +8,7 @@ pub mod budgets;
 pub mod eta;
 pub mod fallback;
 pub mod fate;
+pub mod hooks;
 pub mod judge;
 pub mod machine;
 pub mod pacing;

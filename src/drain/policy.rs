@@ -3,6 +3,7 @@
 //! Every time constant of the core is here, so that a test can speed all of them up.
 
 use super::boot::{Start, Userspace};
+use super::hooks::Knobs;
 use super::time::Mono;
 use super::ways::Ways;
 use serde::{Deserialize, Serialize};
@@ -119,6 +120,8 @@ pub struct Policy {
     pub migration_rate: u64,
     /// Kept free between our deadline and logind's limit.
     pub margin: Duration,
+    /// How hooks are run.
+    pub hooks: Knobs,
     /// A node that we cordoned is given back after the boot.
     pub restore: bool,
     /// How long that may take before what is missing is told as a warning.
@@ -244,6 +247,7 @@ impl Policy {
             on_scheduled: OnScheduled::default(),
             migration_rate: 1 << 30,
             margin: Duration::from_secs(30),
+            hooks: Knobs::default(),
             restore: true,
             restore_wait: Duration::from_secs(900),
             ways: Ways::default(),

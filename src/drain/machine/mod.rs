@@ -12,6 +12,7 @@ mod ending;
 mod estimate;
 mod fallback;
 mod finish;
+mod gates;
 mod guests;
 mod holding;
 mod index;
@@ -24,11 +25,15 @@ mod report;
 mod restoring;
 mod schedule;
 mod show;
+mod signalled;
 mod sparing;
 mod undo;
 
-use super::action::{Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Token};
+use super::action::{
+    Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Source, Token,
+};
 use super::again::Owed;
+use super::hooks::Gate;
 use super::judge::Consentless;
 use super::pacing::Slots;
 use super::phase::Phase;
@@ -40,6 +45,7 @@ use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture, VmName};
 use fallback::Falling;
+use gates::Gates;
 use holding::HoldTold;
 pub(in crate::drain) use lots::{chosen, owner_of};
 pub use holding::note as holder_note;
@@ -90,6 +96,8 @@ struct Drain {
     falling: Falling,
     /// logind does not wait longer than until then.
     latest: Option<Mono>,
+    /// Which gates are open.
+    gates: Gates,
     /// The hold was given up for this drain.
     released: bool,
     /// What has to be undone, and how far that is.
@@ -117,6 +125,10 @@ pub struct Machine {
     hold_told: HoldTold,
     /// The shutdown that is scheduled, if any.
     schedule: Option<Due>,
+    /// Gates that have hooks.
+    hooks: BTreeSet<Gate>,
+    /// Who sends maintenance signals.
+    sources: Vec<Source>,
     actions: VecDeque<Action>,
     pending: BTreeMap<EffectId, Sent>,
     next_effect: u64,
@@ -152,6 +164,8 @@ impl Machine {
             hold: HoldView::default(),
             hold_told: HoldTold::default(),
             schedule: None,
+            hooks: BTreeSet::new(),
+            sources: Vec::new(),
             actions: VecDeque::new(),
             pending: BTreeMap::new(),
             next_effect: 0,
@@ -197,10 +211,12 @@ impl Machine {
             Input::Cancel {
                 token,
                 abort_migrations,
-            } => self.order_cancel(token, abort_migrations),
+                signal,
+            } => self.order_cancel(token, abort_migrations, &signal),
             Input::Extend { token, by } => self.order_extend(token, by, now),
             Input::Release { token, ending } => self.order_release(token, ending, now),
             Input::Restore(token) => self.order_restore(token),
+            Input::Sources(sources) => self.sources_seen(sources),
             Input::HostReady => self.host_ready(),
             Input::Picture(picture) => self.see(*picture, now),
             Input::Hold(hold) => self.hold_seen(hold, now),

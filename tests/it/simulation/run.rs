@@ -241,6 +241,7 @@ impl Run {
             Order::Cancel { abort } => self.input(Input::Cancel {
                 token,
                 abort_migrations: abort,
+                signal: String::new(),
             }),
             Order::Extend { by } => self.input(Input::Extend {
                 token,
@@ -390,6 +391,7 @@ impl Run {
             | Action::StopGuest { .. }
             | Action::Release(_)
             | Action::TakeHold(_)
+            | Action::RunHooks { .. }
             | Action::AskLogind { .. } => self.send(action),
         }
     }

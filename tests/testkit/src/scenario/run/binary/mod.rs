@@ -12,6 +12,7 @@ mod service;
 mod signals;
 mod stop_job;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,6 +79,8 @@ pub(super) struct BinaryStage {
     journal: Journal,
     results: Results,
     foreign: Vec<(Foreign, Option<Duration>)>,
+    /// Programs on the bus that have sent a signal, by the names that they own.
+    senders: BTreeMap<String, zbus::Connection>,
     up: bool,
     boots: u32,
     soft_reboots: u32,
@@ -167,6 +170,7 @@ impl BinaryStage {
             journal,
             results,
             foreign: Vec::new(),
+            senders: BTreeMap::new(),
             up: true,
             boots: 0,
             soft_reboots: 0,
