@@ -9,16 +9,14 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::changes::{Changes, Recorder};
 use super::names::Names;
-use super::side::{Ask, NODES, Reply, Side, Who, get};
+use super::side::{Ask, LOOK, NODES, Reply, Side, Who, get};
 use super::table::{Scene, Step, Vm};
 use crate::clock::SimClock;
 use crate::world::{VmSpec, objects};
 
 /// How long a state may take to come.
 const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK: Duration = Duration::from_millis(100);
-/// Nothing may change for so long before the changes are compared.
-const QUIET: Duration = Duration::from_millis(2500);
+const JSON: &str = "application/json";
 
 /// What one side told.
 #[derive(Debug, Default)]
@@ -29,23 +27,81 @@ pub struct Told {
     pub changes: Changes,
     /// Why the scene could not be played to its end.
     pub problem: Option<String>,
+    /// How long it was played.
+    pub took: Duration,
 }
 
-/// Plays a scene and cleans up behind it.
-pub async fn play(scene: &Scene, side: &Side) -> Told {
-    let mut stage = Stage::new(scene, side);
-    let mut told = Told::default();
-    if let Err(error) = stage.play(scene, &mut told).await {
-        told.problem = Some(format!("{error:#}"));
+impl Told {
+    /// Whether a webhook or the aggregated API did not answer in time.
+    pub fn is_late(&self) -> bool {
+        let late = |text: &str| text.contains("context deadline exceeded");
+        self.problem.as_deref().is_some_and(late)
+            || self.cases.iter().any(|(_, answer)| {
+                let message = answer.fields.get("message").and_then(Value::as_str);
+                message.is_some_and(late)
+            })
     }
-    if let Some(recorder) = stage.recorder.take() {
-        told.changes = Changes::of(recorder.stop(), &stage.names);
+}
+
+/// A scene whose steps were played on one side; what they caused may still go on.
+pub struct Played<'a> {
+    scene: &'a Scene,
+    stage: Stage<'a>,
+    told: Told,
+    clock: SimClock,
+}
+
+impl<'a> Played<'a> {
+    /// Plays a scene's steps; no two plays may have the same number.
+    pub async fn begin(scene: &'a Scene, side: &'a Side, number: usize) -> Self {
+        let clock = SimClock::new(1.0);
+        let mut stage = Stage::new(scene, side, number);
+        let mut told = Told::default();
+        if let Err(error) = stage.play(scene, &mut told).await {
+            told.problem = Some(format!("{error:#}"));
+        }
+        Self {
+            scene,
+            stage,
+            told,
+            clock,
+        }
     }
-    stage.clear().await;
-    if let Err(error) = side.revoke(&scene.rights).await {
-        told.problem.get_or_insert(format!("{error:#}"));
+
+    /// Whether the steps were played to their end, and changes are recorded.
+    pub fn goes_on(&self) -> bool {
+        self.told.problem.is_none() && self.stage.recorder.is_some()
     }
-    told
+
+    /// For how long nothing has changed.
+    pub fn quiet(&self) -> Duration {
+        let recorder = self.stage.recorder.as_ref();
+        recorder.map_or(Duration::MAX, Recorder::quiet)
+    }
+
+    /// What has happened to the objects so far.
+    pub fn changes(&self) -> Changes {
+        let recorder = self.stage.recorder.as_ref();
+        let records = recorder.map(Recorder::records).unwrap_or_default();
+        Changes::of(records, &self.stage.names)
+    }
+
+    /// It cannot be compared.
+    pub fn fail(&mut self, why: &str) {
+        self.told.problem.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Cleans up behind it.
+    pub async fn end(mut self) -> Told {
+        self.told.changes = self.changes();
+        self.stage.recorder = None;
+        self.stage.clear().await;
+        if let Err(error) = self.stage.side.revoke(&self.scene.rights).await {
+            self.told.problem.get_or_insert(format!("{error:#}"));
+        }
+        self.told.took = self.clock.elapsed();
+        self.told
+    }
 }
 
 struct Stage<'a> {
@@ -57,7 +113,7 @@ struct Stage<'a> {
 }
 
 /// A name that no other scene and no other run has.
-fn namespace_of(scene: &Scene) -> String {
+fn namespace_of(scene: &Scene, number: usize) -> String {
     let slug: String = scene
         .name
         .chars()
@@ -70,12 +126,13 @@ fn namespace_of(scene: &Scene) -> String {
         })
         .take(40)
         .collect();
-    format!("{}-{:05x}", slug.trim_matches('-'), std::process::id())
+    let process = std::process::id();
+    format!("{}-{number}-{process:05x}", slug.trim_matches('-'))
 }
 
 impl<'a> Stage<'a> {
-    fn new(scene: &Scene, side: &'a Side) -> Self {
-        let words = BTreeMap::from([("ns".to_owned(), namespace_of(scene))]);
+    fn new(scene: &Scene, side: &'a Side, number: usize) -> Self {
+        let words = BTreeMap::from([("ns".to_owned(), namespace_of(scene, number))]);
         Self {
             side,
             names: Names::default(),
@@ -114,9 +171,6 @@ impl<'a> Stage<'a> {
                 .await
                 .with_context(|| format!("{}: {}", self.side.name, title(step)))?;
         }
-        if let Some(recorder) = &self.recorder {
-            recorder.wait_quiet(QUIET, PATIENCE).await?;
-        }
         Ok(())
     }
 
@@ -138,10 +192,20 @@ impl<'a> Stage<'a> {
             ("virtualmachineinstances", object)
         };
         let line = format!("POST /apis/kubevirt.io/v1/namespaces/{namespace}/{plural}");
-        self.side
-            .must(&line, &object.to_string(), "application/json")
-            .await
-            .map(|_| ())
+        let clock = SimClock::new(1.0);
+        loop {
+            let made = self.side.must(&line, &object.to_string(), JSON).await;
+            match made {
+                // A busy virt-api does not answer in time.
+                Err(error)
+                    if error.to_string().contains("failed calling webhook")
+                        && clock.elapsed() < PATIENCE =>
+                {
+                    tokio::time::sleep(5 * LOOK).await;
+                }
+                made => return made.map(|_| ()),
+            }
+        }
     }
 
     /// Waits until a VM runs, and learns its names.

@@ -28,6 +28,7 @@ mod version;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -80,6 +81,8 @@ pub struct ControlPlane {
     credentials: Credentials,
     nursery: Nursery,
     admin: Caller,
+    /// The servers that were started again.
+    revivals: Mutex<Vec<String>>,
 }
 
 impl ControlPlane {
@@ -108,6 +111,7 @@ impl ControlPlane {
             credentials,
             nursery,
             admin,
+            revivals: Mutex::default(),
         };
         tell("certificates");
         plane.launch(Server::Etcd)?;
