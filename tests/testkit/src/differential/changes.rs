@@ -348,3 +348,36 @@ fn flatten(value: &Value, path: &str, into: &mut BTreeMap<String, Value>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_order_is_that_of_the_writes_and_not_that_of_the_watches() {
+        let seen = |at: u64, kind, revision: &str, phase: &str| Record {
+            at: Some(Duration::from_secs(at)),
+            kind,
+            gone: false,
+            object: json!({
+                "metadata": {"name": "a", "uid": kind, "resourceVersion": revision},
+                "status": {"phase": phase},
+            }),
+        };
+        let records = vec![
+            seen(1, "vmi", "9", "Running"),
+            seen(2, "vmim", "100", "Pending"),
+            seen(3, "vmim", "10", ""),
+        ];
+        let changes = Changes::of(records, &Names::default());
+        let phases: Vec<&Value> = changes
+            .all
+            .iter()
+            .filter(|change| change.field.ends_with("/status/phase"))
+            .map(|change| &change.value)
+            .collect();
+        assert_eq!(phases, ["Running", "", "Pending"]);
+    }
+}

@@ -17,6 +17,7 @@ pub mod report;
 pub mod scene;
 pub mod side;
 pub mod stand;
+pub mod states;
 pub mod switches;
 pub mod table;
 pub mod verdict;
@@ -91,7 +92,9 @@ pub async fn run(
         .filter(|scene| plays(scene))
         .partition(|scene| scene.alone);
     let mut stories = table::stories(folder)?;
-    stories.scene.retain(|story| plays(story) && options.plays > 0);
+    stories
+        .scene
+        .retain(|story| plays(story) && options.plays > 0);
     let everywhere = table::everywhere(folder)?;
     let model = Side::model(options.kubevirt)?;
     let real = Side::real(&options.kubeconfig, options.kubevirt, options.play).await?;

@@ -10,12 +10,11 @@ use super::answer::Answer;
 use super::changes::{Changes, Recorder};
 use super::names::Names;
 use super::side::{Ask, LOOK, NODES, Reply, Side, Who, get};
+use super::states::{PATIENCE, State, spec};
 use super::table::{Scene, Step, Vm};
 use crate::clock::SimClock;
-use crate::world::{VmSpec, objects};
+use crate::world::objects;
 
-/// How long a state may take to come.
-const PATIENCE: Duration = Duration::from_secs(120);
 const JSON: &str = "application/json";
 
 /// What one side told.
@@ -215,9 +214,11 @@ impl<'a> Stage<'a> {
             "/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances/{}",
             vm.name
         );
-        self.until(&path, "/status/conditions/type=Ready/status", Some("True"))
+        State::of(&path, "/status/conditions/type=Ready/status", Some("True"))
+            .wait(self.side)
             .await?;
-        self.until(&path, "/status/conditions/type=LiveMigratable/status", None)
+        State::of(&path, "/status/conditions/type=LiveMigratable/status", None)
+            .wait(self.side)
             .await?;
         let vmi = self.side.ask(&Who::Admin, &get(&path)).await?.json();
         let uid = vmi["metadata"]["uid"]
@@ -227,7 +228,9 @@ impl<'a> Stage<'a> {
         let pods = format!(
             "/api/v1/namespaces/{namespace}/pods?labelSelector=kubevirt.io/created-by={uid}"
         );
-        let pod = self.until(&pods, "/items/0/metadata/name", None).await?;
+        let pod = State::of(&pods, "/items/0/metadata/name", None)
+            .wait(self.side)
+            .await?;
         let node = vmi["status"]["nodeName"].as_str().unwrap_or_default();
         self.words
             .entry("here".to_owned())
@@ -270,12 +273,19 @@ impl<'a> Stage<'a> {
             return self.side.reach_virt_api(state == "up").await;
         }
         if let Some(path) = &step.wait {
-            return self.wait(&self.fill(path)?, step).await;
+            let is = step.is.as_deref().map(|text| self.fill(text)).transpose()?;
+            let state = State {
+                path: &self.fill(path)?,
+                field: step.field.as_deref(),
+                is: is.as_deref(),
+                gone: step.gone,
+            };
+            return state.wait(self.side).await.map(|_| ());
         }
         if let Some(name) = &step.name {
             let from = self.fill(step.from.as_deref().unwrap_or_default())?;
             let field = self.fill(step.field.as_deref().unwrap_or_default())?;
-            let value = self.until(&from, &field, None).await?;
+            let value = State::of(&from, &field, None).wait(self.side).await?;
             self.name(name, &value);
             return Ok(());
         }
@@ -353,51 +363,6 @@ impl<'a> Stage<'a> {
         Ok(out)
     }
 
-    async fn wait(&self, path: &str, step: &Step) -> anyhow::Result<()> {
-        let clock = SimClock::new(1.0);
-        let is = step.is.as_deref().map(|text| self.fill(text)).transpose()?;
-        loop {
-            let reply = self.side.ask(&Who::Admin, &get(path)).await?;
-            let found = step
-                .field
-                .as_deref()
-                .and_then(|field| find(&reply.json(), field));
-            let done = match (&step.field, step.gone) {
-                (None, true) => reply.code == 404,
-                (Some(_), true) => reply.code == 200 && found.is_none(),
-                _ => reply.code == 200 && fits(found.as_deref(), is.as_deref()),
-            };
-            if done {
-                return Ok(());
-            }
-            anyhow::ensure!(
-                clock.elapsed() < PATIENCE,
-                "waited in vain for {path} {:?}; now {} {found:?}",
-                step.field,
-                reply.code
-            );
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    /// Waits until a field is there (and has this value), and returns it.
-    async fn until(&self, path: &str, field: &str, is: Option<&str>) -> anyhow::Result<String> {
-        let clock = SimClock::new(1.0);
-        loop {
-            let reply = self.side.ask(&Who::Admin, &get(path)).await?;
-            let found = find(&reply.json(), field);
-            if let Some(found) = found.clone().filter(|found| fits(Some(found), is)) {
-                return Ok(found);
-            }
-            anyhow::ensure!(
-                clock.elapsed() < PATIENCE,
-                "waited in vain for {path} {field}; now {} {found:?}",
-                reply.code
-            );
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
     /// VMs, then the namespace with everything else. What is left does not disturb other scenes.
     async fn clear(&self) {
         let namespace = &self.words["ns"];
@@ -429,52 +394,4 @@ fn expect(reply: &Reply, code: Option<u16>) -> anyhow::Result<()> {
         String::from_utf8_lossy(&reply.body)
     );
     Ok(())
-}
-
-fn fits(found: Option<&str>, is: Option<&str>) -> bool {
-    match (found, is) {
-        (Some(found), Some(is)) => found == is,
-        (found, _) => found.is_some(),
-    }
-}
-
-/// The value at a JSON pointer as text; a part like `type=Ready` finds an element of a list.
-pub fn find(object: &Value, pointer: &str) -> Option<String> {
-    let mut value = object;
-    for part in pointer.split('/').skip(1) {
-        let part = part.replace("~1", "/");
-        value = match (value, part.split_once('=')) {
-            (Value::Array(list), Some((key, is))) => list.iter().find(|item| item[key] == is)?,
-            (Value::Array(list), None) => list.get(part.parse::<usize>().ok()?)?,
-            _ => value.get(&part)?,
-        };
-    }
-    match value {
-        Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            Some(other.to_string())
-        }
-    }
-}
-
-fn spec(vm: &Vm, namespace: &str) -> VmSpec {
-    let outcomes = if vm.migration.is_empty() {
-        vec!["ok".to_owned()]
-    } else {
-        vm.migration.clone()
-    };
-    VmSpec {
-        namespace: namespace.to_owned(),
-        eviction_strategy: vm.strategy.clone(),
-        not_migratable: vm.not_migratable.clone(),
-        memory: "64Mi".to_owned(),
-        migration_time: Duration::from_secs_f64(vm.migration_seconds),
-        start_up: Duration::from_secs_f64(vm.start_seconds.unwrap_or(0.3)),
-        migration: outcomes,
-        guest_shutdown: Some(Duration::from_secs_f64(vm.shutdown_seconds.unwrap_or(1.0))),
-        source_pod_lingers: (!vm.source_stays).then_some(Duration::from_secs(1)),
-        labels: vm.labels.clone(),
-        ..VmSpec::new(&vm.name, "")
-    }
 }

@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use crate::actors::fabric::Fabric;
 use crate::actors::ledger::Ledger;
 use crate::actors::{self, Pace};
-use crate::api::{Identity, Rights, Store};
+use crate::api::{Identity, Rights};
 use crate::clock::SimClock;
 use crate::kubevirt::Settings;
+use crate::plane;
 use crate::world::{Cluster, Inventory, NodeSpec, objects};
 
 /// The nodes of both sides.
@@ -150,10 +151,9 @@ impl Side {
     /// Makes the nodes and starts a kubelet and a virt-handler for each.
     async fn play_nodes(&mut self) -> anyhow::Result<()> {
         let clock = SimClock::from_wall(1.0);
-        let store = Store::new(clock.clone(), 1);
         let fabric = Fabric::default();
         let around = actors::Surroundings {
-            clock,
+            clock: clock.clone(),
             fabric: fabric.clone(),
             ledger: Ledger::default(),
             pace: Pace::default(),
@@ -161,7 +161,8 @@ impl Side {
         };
         for name in NODES {
             let spec = NodeSpec::new(name);
-            self.make_node(&objects::node(&store, &spec)).await?;
+            let [node, _lease] = plane::node_objects(&clock, &spec);
+            self.make_node(&node).await?;
             fabric.change(name, |host| {
                 host.on = true;
                 host.handler = true;

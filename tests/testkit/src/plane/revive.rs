@@ -40,8 +40,6 @@ impl ControlPlane {
     }
 
     fn noted(&self) -> MutexGuard<'_, Vec<String>> {
-        self.revivals
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.revivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
