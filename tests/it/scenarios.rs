@@ -204,6 +204,7 @@ stories![
     ten_vms,
     ten_vms_all_at_once,
     ten_vms_base,
+    ten_vms_quick_start,
     trigger_then_reboot,
     unschedulable_target,
     ups_what_fits,
