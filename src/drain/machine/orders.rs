@@ -23,7 +23,7 @@ impl Machine {
             return self.take_over(token, trigger, now);
         }
         if self.phase.is_draining() && trigger.shutdown_vms {
-            return self.join_rack(token, trigger, now);
+            return self.join_rack(token, &trigger, now);
         }
         if !self.phase.is_at_rest() {
             let id = self.drain_id().unwrap_or_default().to_owned();
