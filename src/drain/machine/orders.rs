@@ -24,7 +24,7 @@ impl Machine {
             return self.take_over(token, trigger, now);
         }
         if self.phase.is_draining() && trigger.shutdown_vms {
-            return self.join_rack(token, trigger, now);
+            return self.join_rack(token, &trigger, now);
         }
         if self.phase.is_draining() && !trigger.signal.is_empty() {
             return self.join_drain(token, trigger, now);
