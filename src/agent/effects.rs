@@ -65,9 +65,7 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
         ),
         Action::StopGuest { id, pod } => (
             id,
-            Box::pin(
-                async move { Outcome::Reply(within(limit, cluster.stop_guest(&pod)).await) },
-            ),
+            Box::pin(async move { Outcome::Reply(within(limit, cluster.stop_guest(&pod)).await) }),
         ),
         Action::Release(id) => (
             id,

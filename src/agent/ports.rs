@@ -67,10 +67,7 @@ pub trait Cluster: Send + Sync + 'static {
     /// PUT start of a VM that is stopped.
     fn start_vm(&self, vm: &VmName) -> impl Future<Output = Result<Reply, Fault>> + Send;
     /// DELETE of a launcher pod of this node, with its own grace period.
-    fn stop_guest(
-        &self,
-        pod: &ObjectRef,
-    ) -> impl Future<Output = Result<Reply, Fault>> + Send;
+    fn stop_guest(&self, pod: &ObjectRef) -> impl Future<Output = Result<Reply, Fault>> + Send;
     /// A Kubernetes Event; best effort.
     fn event(&self, notice: &Notice) -> impl Future<Output = Result<(), Fault>> + Send;
 }

@@ -318,8 +318,13 @@ fn extension(text: &str) -> Result<Duration, String> {
 }
 
 fn on_deadline(text: &str) -> Result<OnDeadline, String> {
-    let known = OnDeadline::ALL.into_iter().find(|policy| policy.word() == text);
+    let known = OnDeadline::ALL
+        .into_iter()
+        .find(|policy| policy.word() == text);
     known.ok_or_else(|| {
-        format!("the policies are {}", OnDeadline::ALL.map(OnDeadline::word).join(", "))
+        format!(
+            "the policies are {}",
+            OnDeadline::ALL.map(OnDeadline::word).join(", ")
+        )
     })
 }

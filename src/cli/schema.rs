@@ -110,6 +110,8 @@ fn full() -> Status {
     one.target = Some("n2".into());
     one.memory = Some(1 << 30);
     one.took = Some(1.5);
+    one.fate = "migrates".into();
+    one.policy = "migrate".into();
     let mut status = drain("evacuating", 1.0, None, vec![one]);
     status.vms[0].eta = Some(Span::default());
     status.drain = Some(DrainStatus {

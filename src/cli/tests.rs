@@ -54,10 +54,7 @@ impl Daemon for Played {
         )
     }
     async fn extend(&self, by: Duration) -> Result<String, CallError> {
-        self.answer(
-            format!("extend {}", by.as_secs()),
-            "the deadline was moved",
-        )
+        self.answer(format!("extend {}", by.as_secs()), "the deadline was moved")
     }
     async fn release(&self, ending: Ending) -> Result<String, CallError> {
         self.answer(format!("release {ending:?}"), "the host is let go")
@@ -233,7 +230,10 @@ fn a_wrong_command_line_is_a_usage_error_that_says_why() {
         ("trigger --then explode", "soft-reboot"),
         ("trigger --deadline soon", "'soon' is not a duration"),
         ("trigger --deadline 0", "in no time"),
-        ("trigger --on-deadline x", "shutdown-vms, hold, proceed, abort"),
+        (
+            "trigger --on-deadline x",
+            "shutdown-vms, hold, proceed, abort",
+        ),
         ("extend", "DURATION"),
         ("extend 0", "more than nothing"),
         ("release --proceed --shutdown-vms", "cannot be used with"),

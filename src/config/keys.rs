@@ -20,14 +20,7 @@ const NOT_YET: [&str; 11] = [
 ];
 
 /// Values of the contract that nothing carries out yet.
-const VALUES_NOT_YET: [(&str, &[&str], &str); 2] = [
-    ("drain.scope", &["all-pods"], "vms"),
-    (
-        "drain.on_deadline",
-        &["shutdown-vms", "hold", "abort"],
-        "proceed",
-    ),
-];
+const VALUES_NOT_YET: [(&str, &[&str], &str); 1] = [("drain.scope", &["all-pods"], "vms")];
 
 /// Every key with its default, as it would stand in a file.
 pub(super) fn defaults() -> BTreeMap<String, Value> {

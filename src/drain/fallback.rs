@@ -96,7 +96,9 @@ impl Schedule {
 /// A sentence part: what is wrong with it.
 pub fn stop_order(text: &str) -> Result<i64, String> {
     text.trim().parse().map_err(|_| {
-        format!("annotation vmdrain.io/stop-order is \"{text}\", which is no whole number; 0 is taken")
+        format!(
+            "annotation vmdrain.io/stop-order is \"{text}\", which is no whole number; 0 is taken"
+        )
     })
 }
 

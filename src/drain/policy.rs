@@ -179,6 +179,12 @@ pub struct Timing {
     /// A target pod that is not started after this is told as such.
     #[serde(with = "seconds")]
     pub unplaced: Duration,
+    /// In a drain that may not take longer than this (a UPS), guests whose migration does not fit are shut down at once.
+    #[serde(with = "seconds")]
+    pub short_drain: Duration,
+    /// What a migration needs before it copies, for that reckoning.
+    #[serde(with = "seconds")]
+    pub set_up: Duration,
     /// What a stopped guest's pod needs besides the guest's own grace period.
     #[serde(with = "seconds")]
     pub stop_slack: Duration,
@@ -206,6 +212,8 @@ impl Default for Timing {
             handler_silent: s(300),
             no_progress: s(600),
             unplaced: s(60),
+            short_drain: s(300),
+            set_up: s(8),
             stop_slack: s(10),
             request: s(10),
         }

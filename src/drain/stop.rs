@@ -25,6 +25,8 @@ pub enum StopWhy {
         /// Failed attempts.
         failed: usize,
     },
+    /// The drain is short, and its migration would not end before the guest needs that time.
+    NoTime,
     /// The power goes for the whole rack: nobody is migrated.
     WholeRack,
     /// Somebody has asked to go now.
@@ -36,10 +38,13 @@ pub enum StopWhy {
 impl fmt::Display for StopWhy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Deadline => f.write_str("the deadline is near, and this is the time it needs to shut down"),
+            Self::Deadline => {
+                f.write_str("the deadline is near, and this is the time it needs to shut down")
+            }
             Self::NotMigratable(why) if why.is_empty() => f.write_str("it cannot be live-migrated"),
             Self::NotMigratable(why) => write!(f, "it cannot be live-migrated ({why})"),
             Self::GivenUp { failed } => write!(f, "{failed} migration attempt(s) have failed"),
+            Self::NoTime => f.write_str("there is no time for its migration before the deadline"),
             Self::WholeRack => f.write_str("the whole rack goes down, so nobody is migrated"),
             Self::Asked => f.write_str("somebody asked to go now"),
             Self::Policy(why) => f.write_str(why),
@@ -88,6 +93,16 @@ pub struct StopNote {
     pub asked: Mono,
     /// Why, as a sentence part.
     pub why: String,
+}
+
+impl StopNote {
+    /// What a cancel has to say about it.
+    pub fn cannot_be_taken_back(&self) -> String {
+        format!(
+            "the guest of {} was already told to shut down, which cannot be taken back",
+            self.vmi
+        )
+    }
 }
 
 /// Why virt-handler is not known to be alive. Without it the guest gets no ACPI event: it would be killed.

@@ -305,7 +305,12 @@ fn first<T>(
     for text in texts.into_iter().flatten() {
         match read(text) {
             Ok(value) => return Some(value),
-            Err(why) => troubles.push(format!("annotation {name}: {why}")),
+            Err(why) => {
+                let text = format!("annotation {name}: {why}");
+                if !troubles.contains(&text) {
+                    troubles.push(text);
+                }
+            }
         }
     }
     None

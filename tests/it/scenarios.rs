@@ -193,6 +193,7 @@ stories![
     ten_vms_base,
     trigger_then_reboot,
     unschedulable_target,
+    ups_what_fits,
     watch_expired,
     whole_rack,
 ];

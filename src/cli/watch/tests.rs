@@ -160,7 +160,10 @@ async fn a_second_ctrl_c_in_time_cancels_and_waits_for_the_end() {
         async fn extend(&self, by: Duration) -> Result<String, CallError> {
             self.0.extend(by).await
         }
-        async fn release(&self, ending: crate::drain::trigger::Ending) -> Result<String, CallError> {
+        async fn release(
+            &self,
+            ending: crate::drain::trigger::Ending,
+        ) -> Result<String, CallError> {
             self.0.release(ending).await
         }
         async fn restore(&self) -> Result<String, CallError> {

@@ -182,7 +182,8 @@ impl Machine {
         let longest = |a: &(u64, String), b: &(u64, String)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
         due.migrate.sort_by(longest);
         due.ask.sort_by(longest);
-        due.stop.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        due.stop
+            .sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         let places = due.migrate.iter().enumerate();
         let places: BTreeMap<&str, usize> = places.map(|(at, (_, k))| (k.as_str(), at)).collect();
         for (key, verdict, fate) in shows {
@@ -302,6 +303,10 @@ impl Machine {
             times.push((accepted + timing.ask_again, "mark vanished"));
             times.push((accepted + timing.slot_patience, "slot patience"));
         }
+        times.extend(
+            self.own_deadline(track)
+                .map(|at| (at, "the deadline of one VM")),
+        );
         if let Some(stop) = &track.stop {
             times.push((stop.not_before, "stop again"));
         }

@@ -16,6 +16,8 @@ use crate::drain::world::VmName;
 
 /// How often a start is tried before a person is asked: with growing pauses about two minutes.
 const TRIES: u32 = 12;
+/// Phase in the record of a drain of which nothing but starts is left.
+pub(super) const ENDED: &str = "ended";
 /// Requests at the same time.
 const AT_ONCE: usize = 10;
 
@@ -148,10 +150,10 @@ impl Machine {
 
     /// Keeps the record in step with what is owed.
     fn persist_owed(&mut self) {
-        if self.phase.is_at_rest() {
-            self.forget();
-        } else {
-            self.persist();
+        match &self.persisted {
+            Some(record) if record.phase == ENDED => self.forget(),
+            Some(_) => self.persist(),
+            None => {}
         }
     }
 }

@@ -1,13 +1,14 @@
-//! What a person may say about the end of a drain: `extend` and `release`.
+//! What is said about the end of a drain while it runs: `extend`, `release`, `cancel`, a rack that goes down, a shutdown that was
+//! asked for at the deadline.
 
-use super::Machine;
 use super::index::Index;
 use super::show::span;
-use crate::drain::action::{Level, Token};
+use super::{Drain, Machine};
+use crate::drain::action::{Action, Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::policy::{Consent, OnDeadline};
 use crate::drain::time::Mono;
-use crate::drain::trigger::{Ending, Refusal};
+use crate::drain::trigger::{Ending, Refusal, Trigger};
 use std::time::Duration;
 
 impl Machine {
@@ -75,7 +76,11 @@ impl Machine {
             drain.falling.holding = false;
             drain.deadline = drain.deadline.min(now);
         }
-        self.loud(Level::Warn, "HoldEnded", format!("somebody has ended the drain: {text}"));
+        self.loud(
+            Level::Warn,
+            "HoldEnded",
+            format!("somebody has ended the drain: {text}"),
+        );
         self.answer(token, Ok(text.into()));
         if self.phase == Phase::Preparing {
             self.tell(
@@ -106,5 +111,78 @@ impl Machine {
             format!("somebody has ended the drain: {text}"),
         );
         self.answer(token, Ok(text.into()));
+    }
+
+    /// Its deadline has passed, and logind was asked all the same.
+    pub(super) fn asked_at_the_deadline(&self) -> bool {
+        let asked = |d: &Drain| d.then.is_some() && !d.shutting_down;
+        self.phase == Phase::Deadline && self.drain.as_ref().is_some_and(asked)
+    }
+
+    /// The shutdown that was asked for comes: the host is let go at once.
+    pub(super) fn goes_at_the_deadline(&mut self, what: &str, latest: Option<Mono>) {
+        if let Some(drain) = &mut self.drain {
+            drain.shutting_down = true;
+            drain.latest = latest;
+        }
+        let text = format!("the host is going down ({what}), as it was asked to at the deadline");
+        self.tell(Level::Info, "ShutdownAnnounced", text);
+        self.persist();
+    }
+
+    /// The whole rack goes down while a drain is under way: from now on nobody is migrated.
+    pub(super) fn join_rack(&mut self, token: Token, trigger: Trigger, now: Mono) {
+        let deadline = now + self.span_of(&trigger);
+        let Some(drain) = &mut self.drain else { return };
+        drain.deadline = drain.deadline.min(deadline);
+        drain.scheduled = false;
+        let id = drain.id.clone();
+        let mut joined = drain.trigger.take().unwrap_or_default();
+        joined.shutdown_vms = true;
+        joined.deadline = trigger.deadline.or(joined.deadline);
+        joined.then = drain.then.or(trigger.then);
+        drain.then = joined.then;
+        if !trigger.reason.is_empty() {
+            joined.reason.clone_from(&trigger.reason);
+            drain.reason.clone_from(&trigger.reason);
+        }
+        drain.trigger = Some(joined);
+        self.persist();
+        let text = "nobody is migrated any more: the guests of all VMs that are left are shut down";
+        self.tell(Level::Warn, "WholeRack", text.into());
+        self.answer(token, Ok(id));
+    }
+
+    pub(super) fn order_cancel(&mut self, token: Token, abort_migrations: bool) {
+        let drained = self.phase == Phase::Drained;
+        let early = drained && self.drain.as_ref().is_some_and(|d| d.scheduled);
+        let drained_for = |d: &Drain| drained && d.then.is_some();
+        let waiting = self.drain.as_ref().is_some_and(drained_for);
+        let Some(drain) = &mut self.drain else {
+            self.answer(token, Err(Refusal::NothingToCancel));
+            return;
+        };
+        if drain.shutting_down || (waiting && drain.exit == Some(0)) {
+            self.answer(token, Err(Refusal::ShutdownPending));
+            return;
+        }
+        if !self.phase.is_draining() && self.phase != Phase::Cancelling && !waiting && !early {
+            self.answer(token, Err(Refusal::NothingToCancel));
+            return;
+        }
+        drain.abort_migrations |= abort_migrations;
+        // The shutdown itself stays scheduled; when it comes, the drain begins anew.
+        drain.scheduled = false;
+        let id = drain.id.clone();
+        if early {
+            self.actions.push_back(Action::Watch);
+        }
+        if self.phase != Phase::Cancelling {
+            self.start_cancel("cancelled by an operator");
+        }
+        let text = format!(
+            "drain {id} is being cancelled; `vmdrain-agent status` shows what could not be undone"
+        );
+        self.answer(token, Ok(text));
     }
 }

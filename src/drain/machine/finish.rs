@@ -314,7 +314,9 @@ impl Machine {
         for (vm, _, text) in &left {
             self.tell_vm(Level::Warn, "VmLeft", text.clone(), vm.clone());
         }
-        left.into_iter().map(|(vm, stopped, _)| (vm, stopped)).collect()
+        left.into_iter()
+            .map(|(vm, stopped, _)| (vm, stopped))
+            .collect()
     }
 
     fn deadline_text(&self, blind: bool, left: usize) -> String {

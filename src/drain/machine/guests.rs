@@ -3,9 +3,9 @@
 
 use super::Machine;
 use super::pending::Pending;
-use crate::drain::fallback::Schedule;
 use crate::drain::action::{Action, Fault, Level};
 use crate::drain::answer::{Answer, Reply, judge_delete};
+use crate::drain::fallback::Schedule;
 use crate::drain::stop::{HandlerDoubt, StopNote, StopWhy, Stopping, handler_alive};
 use crate::drain::time::Mono;
 use crate::drain::track::Abort;
@@ -106,7 +106,10 @@ impl Machine {
         };
         stop.failed(why, timing.retry_first, timing.retry_most, now);
         if denied {
-            let text = format!("{vm}: its guest cannot be shut down by us: {}", stop.trouble);
+            let text = format!(
+                "{vm}: its guest cannot be shut down by us: {}",
+                stop.trouble
+            );
             let vmi = track.vmi();
             self.tell_vm(Level::Warn, "VmStopFailed", text, vmi);
         }
@@ -139,7 +142,9 @@ impl Machine {
         let Some(track) = self.tracks.get_mut(key) else {
             return;
         };
-        let Some(abort) = &mut track.abort else { return };
+        let Some(abort) = &mut track.abort else {
+            return;
+        };
         abort.refused = match result {
             Ok(reply) if reply.code < 300 || reply.code == 404 || reply.code == 409 => return,
             Ok(reply) if reply.code == 403 => {

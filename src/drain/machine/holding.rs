@@ -3,6 +3,7 @@
 use super::Machine;
 use crate::drain::action::{HoldView, Holder, Level, UNIT_MODE};
 use crate::drain::time::Mono;
+use crate::drain::world::NodeView;
 
 /// What has been told of the hold.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,6 +45,17 @@ impl Machine {
         let stops = |holder: &&Holder| stops_guests(&holder.who);
         let found = self.hold.others.iter().find(stops);
         found.map(|holder| holder.who.clone()).unwrap_or_default()
+    }
+
+    /// kubelet takes its own part in a shutdown back only at `PrepareForShutdown(false)`, which a cancel does not send
+    /// (real-host.md 2d).
+    pub(super) fn tell_of_kubelet(&mut self) {
+        let stuck = |node: &NodeView| node.not_ready.contains("node is shutting down");
+        if self.node.as_ref().is_some_and(stuck) {
+            self.remains(
+                "kubelet still takes the host for one that is shutting down and starts no pod: `systemctl restart kubelet` cures it (k3s and rke2: restart their service)".into(),
+            );
+        }
     }
 
     fn holders_seen(&mut self) {

@@ -4,6 +4,7 @@ use super::Machine;
 use super::guests::Wanted;
 use super::index::Index;
 use crate::drain::action::Level;
+use crate::drain::again::Owed;
 use crate::drain::fate::{Course, Facts, Fate, course, course_of_answer, fate};
 use crate::drain::judge::{Case, Consentless, Frame};
 use crate::drain::policy::OnDeadline;
@@ -21,9 +22,10 @@ const VIRTUAL_MACHINE: &str = "VirtualMachine";
 
 impl Machine {
     /// Learns from the newest picture who owns each VM and what its policy is.
-    pub(super) fn learn(&mut self, picture: &Picture, index: &Index<'_>) {
+    pub(super) fn learn(&mut self, picture: &Picture, index: &Index<'_>, now: Mono) {
         let mut told = Vec::new();
-        let readable = matches!(picture.vms, Sight::Pending | Sight::Seen { .. });
+        let patience = self.policy.timing.request;
+        let readable = !matches!(picture.vms, Sight::Forbidden { .. } | Sight::Missing);
         for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
             let vm = index.vm_of(&track.vm);
             if let Some(vmi) = index.vmi_of(track) {
@@ -32,17 +34,24 @@ impl Machine {
                 track.lot.owner_unread = unread && readable;
             }
             let pod = index.pod_of(track);
+            let runs = pod.is_some_and(|p| !p.deleting && !p.is_empty_of_guest());
+            if runs && track.stop.is_none() && track.granted.is_none() {
+                // A record owes a start to it, but nobody has stopped it.
+                let is_it = |owed: &Owed| owed.note.vmi_uid == track.vmi_uid && !owed.in_flight;
+                if self.owed.get(&track.vm).is_some_and(is_it) {
+                    self.owed.remove(&track.vm);
+                }
+            }
             if pod.is_none() && vm.is_none() {
                 continue;
             }
             let choice = chosen(&self.policy.ways, &track.vm, pod, vm);
-            if choice != track.lot.choice {
-                if !choice.troubles.is_empty() {
-                    let text = format!("{}: {}", track.vm, choice.troubles.join("; "));
-                    told.push((track.vmi(), text));
-                }
-                track.lot.choice = choice;
+            let unread = track.lot.owner_unread && now.since(track.first_seen) < patience;
+            if !choice.troubles.is_empty() && !unread {
+                let text = format!("{}: {}", track.vm, choice.troubles.join("; "));
+                told.push((track.vmi(), text));
             }
+            track.lot.choice = choice;
         }
         for (vm, text) in told {
             self.tell_vm(Level::Warn, "VmPolicyBad", text, vm);
@@ -59,7 +68,7 @@ impl Machine {
     pub(super) fn foresee(&self, case: &Case<'_>, frame: &Frame<'_>) -> Option<Fate> {
         let track = case.track;
         let decided = track.granted.is_some() || case.pod.is_some_and(|pod| pod.deleting);
-        if track.lot.owner_unread || (decided && track.lot.fate.is_some()) {
+        if self.policy_unread(track, frame.now) || (decided && track.lot.fate.is_some()) {
             return track.lot.fate.clone();
         }
         let by_answer = || {
@@ -152,7 +161,7 @@ impl Machine {
         }
         match (lot.choice.way, &verdict) {
             (Way::Leave, _) => Verdict::Wait(Wait::LeftAlone {
-                stops_last: self.host_goes() && frame.consent.is_ok(),
+                stops_last: self.stops_last(),
             }),
             (
                 Way::Shutdown | Way::Restart,
@@ -175,12 +184,17 @@ impl Machine {
 
     /// Its policy leaves it here, and the host does not go down in a way that allows to stop it first.
     pub(super) fn stays_alone(&self, track: &Track) -> bool {
-        let stops_last = self.host_goes() && self.consent().is_ok();
-        track.lot.choice.way == Way::Leave && !stops_last
+        track.lot.choice.way == Way::Leave && !self.stops_last()
+    }
+
+    /// What is left alone gets its clean shutdown in the end, at the latest when a scheduled shutdown has come.
+    fn stops_last(&self) -> bool {
+        let may = matches!(self.consent(), Ok(()) | Err(Consentless::Scheduled));
+        self.host_goes() && may
     }
 
     /// When the wait for this VM alone is over.
-    fn own_deadline(&self, track: &Track) -> Option<Mono> {
+    pub(super) fn own_deadline(&self, track: &Track) -> Option<Mono> {
         let started = self.drain.as_ref()?.started;
         Some(started + track.lot.choice.deadline?)
     }

@@ -15,6 +15,7 @@ mod finish;
 mod guests;
 mod holding;
 mod index;
+mod known;
 mod lots;
 mod observe;
 mod orders;
@@ -23,6 +24,7 @@ mod report;
 mod restoring;
 mod schedule;
 mod show;
+mod sparing;
 mod undo;
 
 use super::action::{Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Token};
@@ -347,7 +349,7 @@ impl Machine {
             drain: self.drain_id().unwrap_or_default().to_owned(),
             boot: self.policy.boot_id.clone(),
             userspace: self.policy.userspace,
-            phase: "ended".into(),
+            phase: again::ENDED.into(),
             starts: self.starts_noted(),
             ..Record::default()
         };

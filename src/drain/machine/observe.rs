@@ -2,8 +2,8 @@
 
 use super::Machine;
 use super::cordon::version;
-use super::fallback::copies;
 use super::index::Index;
+use super::sparing::copies;
 use crate::drain::action::Fault;
 use crate::drain::answer::Reply;
 use crate::drain::answer::judge;
@@ -67,7 +67,7 @@ impl Machine {
             }
         }
         self.see_vmis(&picture, &index, now);
-        self.learn(&picture, &index);
+        self.learn(&picture, &index, now);
         self.see_migrations(&picture, &index, now);
         if pods.is_some() {
             self.end_tracks(&index, now);

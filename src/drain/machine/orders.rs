@@ -139,6 +139,14 @@ impl Machine {
         match &mut self.drain {
             Some(drain) if draining || waiting(drain) || drain.unconfirmed => {
                 let reopened = waiting(drain);
+                // A deadline that was asked for with the drain stands: logind's limit is only how long it may be.
+                let own = drain.trigger.as_ref().is_some_and(|t| t.deadline.is_some());
+                let stands = own && draining && !drain.shutting_down && drain.deadline > now;
+                let deadline = if stands {
+                    deadline.min(drain.deadline)
+                } else {
+                    deadline
+                };
                 let text = drain.announced(what, deadline);
                 if reopened {
                     self.reopen();
@@ -153,46 +161,6 @@ impl Machine {
         if let Some(drain) = &mut self.drain {
             drain.latest = latest;
         }
-    }
-
-    /// Its deadline has passed, and logind was asked all the same.
-    fn asked_at_the_deadline(&self) -> bool {
-        let asked = |d: &Drain| d.then.is_some() && !d.shutting_down;
-        self.phase == Phase::Deadline && self.drain.as_ref().is_some_and(asked)
-    }
-
-    /// The shutdown that was asked for comes: the host is let go at once.
-    fn goes_at_the_deadline(&mut self, what: &str, latest: Option<Mono>) {
-        if let Some(drain) = &mut self.drain {
-            drain.shutting_down = true;
-            drain.latest = latest;
-        }
-        let text = format!("the host is going down ({what}), as it was asked to at the deadline");
-        self.tell(Level::Info, "ShutdownAnnounced", text);
-        self.persist();
-    }
-
-    /// The whole rack goes down while a drain is under way: from now on nobody is migrated.
-    fn join_rack(&mut self, token: Token, trigger: Trigger, now: Mono) {
-        let deadline = now + self.span_of(&trigger);
-        let Some(drain) = &mut self.drain else { return };
-        drain.deadline = drain.deadline.min(deadline);
-        drain.scheduled = false;
-        let id = drain.id.clone();
-        let mut joined = drain.trigger.take().unwrap_or_default();
-        joined.shutdown_vms = true;
-        joined.deadline = trigger.deadline.or(joined.deadline);
-        joined.then = drain.then.or(trigger.then);
-        drain.then = joined.then;
-        if !trigger.reason.is_empty() {
-            joined.reason.clone_from(&trigger.reason);
-            drain.reason.clone_from(&trigger.reason);
-        }
-        drain.trigger = Some(joined);
-        self.persist();
-        let text = "nobody is migrated any more: the guests of all VMs that are left are shut down";
-        self.tell(Level::Warn, "WholeRack", text.into());
-        self.answer(token, Ok(id));
     }
 
     /// The node was empty; by now that may be long ago.
@@ -397,39 +365,6 @@ impl Machine {
         }
     }
 
-    pub(super) fn order_cancel(&mut self, token: Token, abort_migrations: bool) {
-        let drained = self.phase == Phase::Drained;
-        let early = drained && self.drain.as_ref().is_some_and(|d| d.scheduled);
-        let drained_for = |d: &Drain| drained && d.then.is_some();
-        let waiting = self.drain.as_ref().is_some_and(drained_for);
-        let Some(drain) = &mut self.drain else {
-            self.answer(token, Err(Refusal::NothingToCancel));
-            return;
-        };
-        if drain.shutting_down || (waiting && drain.exit == Some(0)) {
-            self.answer(token, Err(Refusal::ShutdownPending));
-            return;
-        }
-        if !self.phase.is_draining() && self.phase != Phase::Cancelling && !waiting && !early {
-            self.answer(token, Err(Refusal::NothingToCancel));
-            return;
-        }
-        drain.abort_migrations |= abort_migrations;
-        // The shutdown itself stays scheduled; when it comes, the drain begins anew.
-        drain.scheduled = false;
-        let id = drain.id.clone();
-        if early {
-            self.actions.push_back(Action::Watch);
-        }
-        if self.phase != Phase::Cancelling {
-            self.start_cancel("cancelled by an operator");
-        }
-        let text = format!(
-            "drain {id} is being cancelled; `vmdrain-agent status` shows what could not be undone"
-        );
-        self.answer(token, Ok(text));
-    }
-
     pub(super) fn order_restore(&mut self, token: Token) {
         if !self.phase.is_at_rest() {
             let id = self.drain_id().unwrap_or_default().to_owned();
@@ -477,17 +412,15 @@ impl Drain {
             }
         };
         if !(self.unconfirmed && self.shutting_down) {
-            // A deadline that was asked for with the drain stands: logind's limit is only how long it may be.
-            let own = self.trigger.as_ref().and_then(|t| t.deadline);
-            self.deadline = match own {
-                Some(_) if !self.shutting_down => deadline.min(self.deadline),
-                Some(_) | None => deadline,
-            };
+            self.deadline = deadline;
         }
         self.shutting_down = true;
         self.scheduled = false;
         self.unconfirmed = false;
         self.released = false;
+        // Looked at anew, with the new deadline.
+        self.falling.since = None;
+        self.falling.holding = false;
         text
     }
 }

@@ -251,7 +251,9 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::ForeignMigration
         | Wait::LeftOver => VmPhase::Migrating,
         Wait::Arriving { .. } => VmPhase::Arriving,
-        Wait::ShuttingDown | Wait::Stopping { .. } | Wait::VmiGone | Wait::PodGone => VmPhase::ShuttingDown,
+        Wait::ShuttingDown | Wait::Stopping { .. } | Wait::VmiGone | Wait::PodGone => {
+            VmPhase::ShuttingDown
+        }
         Wait::Asking => track.shown,
         Wait::Slot { .. } | Wait::ClusterSlots { .. } => VmPhase::Queued,
         Wait::Starting

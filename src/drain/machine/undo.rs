@@ -10,7 +10,7 @@ use crate::drain::answer::Reply;
 use crate::drain::phase::Phase;
 use crate::drain::time::Mono;
 use crate::drain::track::doubled;
-use crate::drain::world::{MigrationView, NodeView, ObjectRef, VmName};
+use crate::drain::world::{MigrationView, ObjectRef, VmName};
 
 /// How often a lane is tried before it is given up and told: about four minutes of an unreachable API server.
 const TRIES: u32 = 20;
@@ -49,10 +49,7 @@ impl Machine {
         }
         self.phase = Phase::Cancelling;
         for stop in self.stops_ours() {
-            self.remains(format!(
-                "the guest of {} was already told to shut down, which cannot be taken back",
-                stop.vmi
-            ));
+            self.remains(stop.cannot_be_taken_back());
         }
         self.retry_done();
         self.keep_pending(|p| {
@@ -348,22 +345,11 @@ impl Machine {
         }
     }
 
-    fn remains(&mut self, text: String) {
+    pub(super) fn remains(&mut self, text: String) {
         if let Some(drain) = &mut self.drain
             && !drain.undo.remains.contains(&text)
         {
             drain.undo.remains.push(text);
-        }
-    }
-
-    /// kubelet takes its own part in a shutdown back only at `PrepareForShutdown(false)`, which a cancel does not send
-    /// (real-host.md 2d).
-    fn tell_of_kubelet(&mut self) {
-        let stuck = |node: &NodeView| node.not_ready.contains("node is shutting down");
-        if self.node.as_ref().is_some_and(stuck) {
-            self.remains(
-                "kubelet still takes the host for one that is shutting down and starts no pod: `systemctl restart kubelet` cures it (k3s and rke2: restart their service)".into(),
-            );
         }
     }
 

@@ -13,6 +13,7 @@ mod rng;
 mod rules;
 mod run;
 mod server;
+mod stops;
 mod watcher;
 mod wire;
 

@@ -3,13 +3,12 @@
 use super::cluster::{Guest, HERE};
 use super::plan::{Attempt, Eye, Order, VmPlan};
 use super::run::{Broken, Run};
-use std::time::Duration;
+use super::stops::holds;
 use vmdrain_agent::drain::action::Action;
 use vmdrain_agent::drain::machine::Machine;
 use vmdrain_agent::drain::phase::Phase;
-use vmdrain_agent::drain::policy::{Consent, OnDeadline, OnForeignUncordon};
+use vmdrain_agent::drain::policy::{Consent, OnForeignUncordon};
 use vmdrain_agent::drain::status::{Status, VmPhase};
-use vmdrain_agent::drain::stop::handler_alive;
 use vmdrain_agent::drain::time::Mono;
 use vmdrain_agent::drain::world::{CordonMark, ObjectRef, Strategy, VmiView};
 
@@ -73,94 +72,6 @@ impl Run {
             return Err(format!("{pod} is evicted although its VM is migrating"));
         }
         self.check_post(pod, &vmi_uid)
-    }
-
-    /// A guest is stopped only under our cordon, by consent, through a living virt-handler, and not in silence.
-    fn check_stop(&mut self, pod: &ObjectRef) -> Result<(), Broken> {
-        if !self.watcher.cordon_known {
-            return Err(format!("{pod} is stopped before the cordon is confirmed"));
-        }
-        if self.watcher.guest_pod(&pod.uid).is_none() {
-            return Err(format!(
-                "{pod} is stopped and the newest picture shows no guest in it"
-            ));
-        }
-        let now = self.now();
-        let patience = Duration::from_secs(300);
-        let node = self.watcher.seen_node.as_ref();
-        if let Err(doubt) = handler_alive(node, patience, Mono(now)) {
-            return Err(format!("{pod} is stopped without virt-handler: {doubt}"));
-        }
-        let Some(record) = self.stored() else {
-            return Err(format!("{pod} is stopped and nothing was written down"));
-        };
-        if !record.stops.iter().any(|stop| stop.pod.uid == pod.uid) {
-            return Err(format!("{pod} is stopped and that is not written down"));
-        }
-        let asked = record
-            .trigger
-            .as_ref()
-            .is_some_and(|t| t.allow_guest_shutdown || t.then.is_some() || t.shutdown_vms);
-        let allowed = match self.plan.consent {
-            Consent::Never => false,
-            Consent::Always => true,
-            Consent::OnShutdown => asked || record.shutting_down || record.released,
-        };
-        if !allowed {
-            return Err(format!("{pod} is stopped and nobody allowed that"));
-        }
-        self.watcher.stops.entry(pod.uid.clone()).or_insert(now);
-        Ok(())
-    }
-
-    /// With nothing in the way, no guest is cut off in its grace period.
-    fn check_grace(&self) -> Result<(), Broken> {
-        let Some(record) = self.stored().filter(|_| self.is_calm()) else {
-            return Ok(());
-        };
-        let slack = 10_000;
-        let needs: u64 = self.plan.vms.iter().map(|vm| vm.grace + slack).sum();
-        if record.deadline.0 < record.started.0 + needs + 30_000 {
-            return Ok(());
-        }
-        for pod in self.cluster.pods.iter().filter(|p| p.holds_guest()) {
-            let grace = self.cluster.vms[pod.vm].plan.grace;
-            let told = self.watcher.stops.get(&pod.id.uid);
-            if told.is_none_or(|at| at + grace > record.deadline.0) {
-                return Err(format!(
-                    "{} was told at {told:?} and needs {grace}, and the deadline was {}",
-                    pod.id, record.deadline
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// A shutdown that nobody disturbs, of VMs that are just there.
-    fn is_calm(&self) -> bool {
-        let plan = &self.plan;
-        let quiet = |vm: &VmPlan| {
-            vm.appears == 0
-                && vm.inbound.is_none()
-                && vm.terminating.is_none()
-                && vm.deleted_at.is_none()
-                && vm.user_migration.is_none()
-                && vm.vmi_broken_until == 0
-                && vm.pod_broken_until == 0
-        };
-        let seen = |eye: Eye| matches!(eye, Eye::Open | Eye::Forbidden);
-        plan.storm_until == 0
-            && plan.api_down.is_empty()
-            && plan.handler
-            && plan.cordon_right
-            && !plan.another_machine
-            && plan.on_deadline == OnDeadline::ShutdownVms
-            && plan.consent != Consent::Never
-            && seen(plan.vmis)
-            && seen(plan.migrations)
-            && matches!(plan.orders[..], [(_, Order::Shutdown)])
-            && self.host.starts == 1
-            && plan.vms.iter().all(quiet)
     }
 
     fn check_post(&mut self, pod: &ObjectRef, vmi: &str) -> Result<(), Broken> {
@@ -428,12 +339,6 @@ fn check_left(status: &Status) -> Result<(), Broken> {
         Some(vm) => Err(format!("{} was left, and no reason is told", vm.name)),
         None => Ok(()),
     }
-}
-
-/// Its deadline has passed, and its policy is to go on.
-fn holds(machine: &Machine, at: u64) -> bool {
-    let drain = machine.status(Mono(at)).drain;
-    drain.is_some_and(|d| d.on_deadline == "hold" && d.deadline_in.is_some_and(|left| left <= 0.0))
 }
 
 /// From any state, with only time going by, a machine comes to rest soon after its deadline.

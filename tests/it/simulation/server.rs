@@ -263,7 +263,10 @@ impl Cluster {
     /// DELETE of a pod by UID: its guest is shut down, unless it is migrating just now; then it is when that has failed
     /// (kubevirt-semantics 5).
     pub(super) fn stop_guest(&mut self, id: &ObjectRef) -> Reply {
-        let found = self.pods.iter().position(|p| p.id.name == id.name && !p.gone);
+        let found = self
+            .pods
+            .iter()
+            .position(|p| p.id.name == id.name && !p.gone);
         let Some(at) = found else {
             return reply(404, "pods not found");
         };

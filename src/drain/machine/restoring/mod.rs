@@ -298,12 +298,14 @@ impl Machine {
 fn is_unfinished(record: &Record) -> bool {
     let asks_logind = record.trigger.as_ref().is_some_and(|t| t.then.is_some());
     match record.phase.as_str() {
-        "preparing" | "evacuating" | "confirming" | "cancelling" => true,
+        "preparing" | "evacuating" | "falling_back" | "holding" | "confirming" | "cancelling" => {
+            true
+        }
         // The host has yet to be let go, or to be sent down.
         "drained" => {
             record.shutting_down || record.scheduled || (asks_logind && record.exit.is_none())
         }
-        "deadline" => record.shutting_down,
+        "deadline" => record.shutting_down || asks_logind,
         _ => false,
     }
 }

@@ -167,6 +167,7 @@ fn a_drain_that_fails_without_a_shutdown_gives_the_node_back() {
     story.trigger_with(Trigger {
         deadline: Some(Duration::from_secs(60)),
         then: Some(Then::Reboot),
+        on_deadline: Some(OnDeadline::Abort),
         ..Trigger::default()
     });
     story.accepted("a").wait(61);

@@ -210,7 +210,9 @@ fn after_so_many_attempts_a_vm_is_given_up_and_frees_its_slot() {
 fn an_answer_that_is_lost_is_asked_again_and_a_restart_knows_who_it_was() {
     let mut story = story();
     story.stop_answer = reply(503, "later");
-    story.vm_of("stuck", Strategy::LiveMigrate, false).shutdown();
+    story
+        .vm_of("stuck", Strategy::LiveMigrate, false)
+        .shutdown();
     assert_eq!(stops(&story), ["stuck"]);
     story.wait(2);
     assert!(stops(&story).len() > 1);
@@ -232,7 +234,9 @@ fn an_answer_that_is_lost_is_asked_again_and_a_restart_knows_who_it_was() {
 fn a_missing_right_to_delete_is_told() {
     let mut story = story();
     story.stop_answer = reply(403, "pods is forbidden");
-    story.vm_of("stuck", Strategy::LiveMigrate, false).shutdown();
+    story
+        .vm_of("stuck", Strategy::LiveMigrate, false)
+        .shutdown();
     story.wait(1);
     assert!(story.was_told("may not delete its own launcher pods"));
 }
@@ -296,7 +300,10 @@ fn extend_moves_the_deadline_and_calls_off_what_was_not_asked_yet() {
     story.pod("db").stop_order = Some("1".into());
     story.trigger_with(ordered(60));
     story.accepted("db").accepted("web").wait(41);
-    assert_eq!((stops(&story), story.phase()), (vec!["web"], Phase::FallingBack));
+    assert_eq!(
+        (stops(&story), story.phase()),
+        (vec!["web"], Phase::FallingBack)
+    );
     story.extend(600);
     assert!(story.last_answer().unwrap().contains("10m 0s"));
     assert_eq!(story.phase(), Phase::Evacuating);
@@ -311,7 +318,12 @@ fn extend_moves_the_deadline_and_calls_off_what_was_not_asked_yet() {
 fn extend_is_refused_past_the_limit_of_logind_and_without_a_drain() {
     let mut story = story();
     story.extend(60);
-    assert!(story.last_answer().unwrap_err().contains("nothing to extend"));
+    assert!(
+        story
+            .last_answer()
+            .unwrap_err()
+            .contains("nothing to extend")
+    );
     story.vm("a").shutdown();
     story.extend(60);
     let said = story.last_answer().unwrap_err();

@@ -4,6 +4,7 @@
 mod ending;
 mod falling;
 mod holding;
+mod lots;
 mod owning;
 mod pace;
 mod restoring;
@@ -27,7 +28,7 @@ use crate::drain::time::Mono;
 use crate::drain::trigger::{Ending, Refusal, Shutdown, Trigger};
 use crate::drain::world::{
     Compute, CordonMark, Fresh, KubeVirtView, MigrationPhase, MigrationView, NodeView, ObjectRef,
-    Picture, PodPhase, PodView, Sight, Strategy, VmName, VmiPhase, VmiView,
+    Picture, PodPhase, PodView, Sight, Strategy, VmName, VmView, VmiPhase, VmiView,
 };
 use std::time::Duration;
 
@@ -267,6 +268,14 @@ impl Story {
             vmis: if self.full {
                 Sight::Seen {
                     value: self.vmis.clone(),
+                    fresh,
+                }
+            } else {
+                Sight::Forbidden { why: forbidden() }
+            },
+            vms: if self.full {
+                Sight::Seen {
+                    value: self.machines.clone(),
                     fresh,
                 }
             } else {

@@ -444,6 +444,6 @@ fn kinds_that_do_not_answer_are_not_waited_for_for_ever() {
 fn what_is_not_seen_is_told() {
     let mut story = Story::base();
     story.vm("a").trigger();
-    assert_eq!(story.status().blind.len(), 3);
+    assert_eq!(story.status().blind.len(), 4);
     assert!(story.was_told("VMIs cannot be seen (not allowed)"));
 }

@@ -192,7 +192,9 @@ fn start(api: &VirtApi, request: &SubresourceRequest) -> Answer {
     let strategy = run_strategy(&vm).to_owned();
     let vmi = api.store.get(kind::VMIS, &request.namespace, &request.name);
     let running = vmi.as_ref().is_some_and(|vmi| !ended(vmi));
-    let failed = vmi.as_ref().is_some_and(|vmi| text(vmi, "status.phase") == "Failed");
+    let failed = vmi
+        .as_ref()
+        .is_some_and(|vmi| text(vmi, "status.phase") == "Failed");
     let refusal = match strategy.as_str() {
         _ if running => "VM is already running".to_owned(),
         "Always" | "Once" => format!("{strategy} does not support manual start requests"),

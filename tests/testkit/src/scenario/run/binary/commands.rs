@@ -105,7 +105,9 @@ impl Caller {
             option("--deadline", format!("{}ms", real.as_millis()));
         }
         if asked.shutdown_vms {
-            return Err(NotPlayed::NotYet("a trigger for the whole rack by the command line"));
+            return Err(NotPlayed::NotYet(
+                "a trigger for the whole rack by the command line",
+            ));
         }
         if let Some(policy) = asked.on_deadline {
             option("--on-deadline", policy.word().into());
