@@ -11,6 +11,7 @@ pub mod pacing;
 pub mod phase;
 pub mod policy;
 pub mod record;
+pub mod request;
 pub mod restore;
 pub mod status;
 pub mod stop;

@@ -46,6 +46,7 @@ impl Machine {
             | Phase::Cancelled => {}
         }
         self.restore_step(now);
+        self.request_step(now);
         self.wake_for_pending();
     }
 

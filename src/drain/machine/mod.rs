@@ -6,6 +6,7 @@
 //! again, so lost, doubled or late events cannot hurt.
 
 mod advance;
+mod beyond;
 mod cordon;
 mod ending;
 mod fallback;
@@ -19,6 +20,7 @@ mod observe;
 mod orders;
 mod pending;
 mod report;
+mod requests;
 mod restoring;
 mod schedule;
 mod show;
@@ -43,6 +45,7 @@ use fallback::Falling;
 use gates::Gates;
 use holding::HoldTold;
 use pending::Sent;
+use requests::{REQUEST, Requests};
 use restoring::Restore;
 use schedule::Due;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -116,6 +119,8 @@ pub struct Machine {
     hold_told: HoldTold,
     /// The shutdown that is scheduled, if any.
     schedule: Option<Due>,
+    /// Requests on the own Node.
+    requests: Requests,
     /// Gates that have hooks.
     hooks: BTreeSet<Gate>,
     /// Who sends maintenance signals.
@@ -150,6 +155,7 @@ impl Machine {
             hold: HoldView::default(),
             hold_told: HoldTold::default(),
             schedule: None,
+            requests: Requests::default(),
             hooks: BTreeSet::new(),
             sources: Vec::new(),
             actions: VecDeque::new(),
@@ -217,7 +223,13 @@ impl Machine {
 
     /// The next thing to do, in order.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        let action = self.actions.pop_front();
+        match action {
+            Some(Action::Watch | Action::WatchNode) => self.requests.watching = true,
+            Some(Action::Unwatch) => self.requests.watching = false,
+            _ => {}
+        }
+        action
     }
 
     /// When [`Machine::handle_timeout`] is wanted next, and why.
@@ -288,6 +300,9 @@ impl Machine {
     }
 
     fn answer(&mut self, token: Token, answer: Result<String, Refusal>) {
+        if token == REQUEST {
+            return self.request_answered(answer);
+        }
         self.actions.push_back(Action::Answer(token, answer));
     }
 

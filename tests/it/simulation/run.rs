@@ -388,6 +388,7 @@ impl Run {
             | Action::Release(_)
             | Action::TakeHold(_)
             | Action::RunHooks { .. }
+            | Action::Acknowledge { .. }
             | Action::AskLogind { .. } => self.send(action),
         }
     }

@@ -137,6 +137,8 @@ impl Run {
                 Outcome::Logind(LogindAnswer::Accepted)
             }
             Action::RunHooks { .. } => Outcome::Hooks(Ok(Report::default())),
+            // Requests are off in these plans.
+            Action::Acknowledge { .. } => Outcome::Node(Ok(cluster.node_view())),
             Action::Watch
             | Action::WatchNode
             | Action::Unwatch
@@ -213,6 +215,7 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::DeleteMigration { id, .. }
         | Action::StopGuest { id, .. }
         | Action::RunHooks { id, .. }
+        | Action::Acknowledge { id, .. }
         | Action::AskLogind { id, .. } => Some(*id),
         Action::Watch
         | Action::WatchNode
@@ -233,6 +236,7 @@ fn failure(action: &Action, text: &str) -> Outcome {
         Action::ReadNode(_)
         | Action::Cordon { .. }
         | Action::Uncordon { .. }
+        | Action::Acknowledge { .. }
         | Action::Unmark { .. } => Outcome::Node(Err(fault)),
         Action::Confirm(_) => Outcome::Fresh(Err(fault)),
         Action::Release(_) | Action::TakeHold(_) => Outcome::Hold(Err(text.into())),

@@ -7,6 +7,7 @@ mod gates;
 mod holding;
 mod owning;
 mod pace;
+mod requesting;
 mod restoring;
 mod resuming;
 mod scheduled;
@@ -387,6 +388,10 @@ impl Story {
             Action::TakeHold(id) => {
                 self.held = true;
                 return Some((id, Outcome::Hold(Ok(self.hold()))));
+            }
+            Action::Acknowledge { id, value, .. } => {
+                let outcome = self.node_answer(|node| node.handled = value);
+                return Some((id, outcome));
             }
             Action::RunHooks { id, run } => {
                 self.hook_runs.push(run);
