@@ -330,6 +330,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             | Action::Confirm(_)
             | Action::Release(_)
             | Action::RunHooks { .. }
+            | Action::Acknowledge { .. }
             | Action::TakeHold(_)) => self.carry_out(effect, std::future::ready(()), Box::new(())),
             // After a crash these are known to be ours, or to be done, by the record alone.
             effect @ (Action::Cordon { .. }

@@ -37,6 +37,13 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
             id,
             resource_version: version,
         } => node(id, limit, async move { cluster.unmark(&version).await }),
+        Action::Acknowledge {
+            id,
+            resource_version: version,
+            value,
+        } => node(id, limit, async move {
+            cluster.acknowledge(&version, &value).await
+        }),
         Action::Evict { id, pod, dry_run } => (
             id,
             Box::pin(

@@ -44,6 +44,12 @@ pub trait Cluster: Send + Sync + 'static {
         &self,
         resource_version: &str,
     ) -> impl Future<Output = Result<NodeView, Fault>> + Send;
+    /// Merge patch: write down which request on the Node was taken.
+    fn acknowledge(
+        &self,
+        resource_version: &str,
+        value: &str,
+    ) -> impl Future<Output = Result<NodeView, Fault>> + Send;
     /// POST of an eviction.
     fn evict(
         &self,

@@ -22,6 +22,7 @@ impl Settings {
             on_scheduled: self.host.on_scheduled_shutdown,
             migration_rate: self.budget.rate(),
             margin: self.budget.margin,
+            requests: self.request.node_annotation,
             hooks: Knobs {
                 timeout: self.gates.hook_timeout,
                 failure: self.gates.hook_failure,

@@ -29,6 +29,8 @@ pub struct Settings {
     pub budget: Budget,
     /// This host.
     pub host: Host,
+    /// Requests from the cluster.
+    pub request: Request,
     /// What a drain waits for beside its VMs.
     pub gates: Gates,
     /// After the boot.
@@ -173,6 +175,14 @@ impl Default for Host {
             logind_dir: "/run/systemd".into(),
         }
     }
+}
+
+/// `[request]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Request {
+    /// The annotation `vmdrain.io/request` on the own Node is obeyed; the Node is watched for it.
+    pub node_annotation: bool,
 }
 
 /// `[gates]`.

@@ -166,7 +166,6 @@ fn what_is_planned_is_refused_with_not_yet() {
             "gates.volume_attachments = '5s'",
             "gates.volume_attachments",
         ),
-        ("request.node_annotation = true", "request.node_annotation"),
         ("coordination.slots = 1", "coordination.slots"),
         ("report.keep = 5", "report.keep"),
         ("metrics.listen = 'unix:/x'", "metrics.listen"),

@@ -51,6 +51,15 @@ pub enum Action {
         /// The precondition.
         resource_version: String,
     },
+    /// One merge patch: the annotation `vmdrain.io/handled`, with precondition. Answer: [`Outcome::Node`].
+    Acknowledge {
+        /// Number of this effect.
+        id: EffectId,
+        /// The precondition.
+        resource_version: String,
+        /// The request that is taken.
+        value: String,
+    },
     /// POST `pods/eviction` (policy/v1) with UID precondition. Answer: [`Outcome::Reply`].
     Evict {
         /// Number of this effect.

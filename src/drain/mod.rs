@@ -16,6 +16,7 @@ pub mod phase;
 pub mod plan;
 pub mod policy;
 pub mod record;
+pub mod request;
 pub mod restore;
 pub mod status;
 pub mod stop;

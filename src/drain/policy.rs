@@ -120,6 +120,8 @@ pub struct Policy {
     pub migration_rate: u64,
     /// Kept free between our deadline and logind's limit.
     pub margin: Duration,
+    /// Requests on the own Node are taken.
+    pub requests: bool,
     /// How hooks are run.
     pub hooks: Knobs,
     /// A node that we cordoned is given back after the boot.
@@ -247,6 +249,7 @@ impl Policy {
             on_scheduled: OnScheduled::default(),
             migration_rate: 1 << 30,
             margin: Duration::from_secs(30),
+            requests: false,
             hooks: Knobs::default(),
             restore: true,
             restore_wait: Duration::from_secs(900),

@@ -43,7 +43,12 @@ fn every_example_of_a_maintenance_signal_is_valid() {
     let keys = shown.as_array().expect("a list");
     let entries = keys.iter().find(|key| key["key"] == "maintenance");
     let entries = entries.and_then(|key| key["value"].as_array().cloned());
-    assert!(entries.expect("the entries").len() > examples);
+    let entries = entries.expect("the entries");
+    assert!(entries.len() > examples);
+    // Names in arguments are the sender's and keep their capitals.
+    let ups = entries.iter().find(|entry| entry["name"] == "ups-low");
+    let levels = ups.map(|entry| entry["args"]["1.WarningLevel"].clone());
+    assert_eq!(levels, Some(serde_json::json!([3, 4, 5])));
     // What is shown is a file that means the same.
     let text = told(agent(all.path()).args(["config", "show"])).out;
     let again = all.path().join("again.toml");

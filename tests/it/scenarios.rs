@@ -131,6 +131,7 @@ stories![
     release_proceed,
     release_twice,
     restore_after_unfinished_drain,
+    request_annotation,
     restore_after_reboot,
     restore_after_soft_reboot,
     restore_after_soft_reboot_254,

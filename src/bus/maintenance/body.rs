@@ -81,7 +81,5 @@ mod tests {
         );
         let numbers = HashMap::from([(7_u32, -1_i64)]);
         assert_eq!(read(&signal(&numbers)), Ok(vec![json!({"7": -1})]));
-        // A struct as the only argument is one argument.
-        assert_eq!(read(&signal(&((1_u8, 2_u8),))), Ok(vec![json!([1, 2])]));
     }
 }

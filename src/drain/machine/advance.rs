@@ -48,6 +48,7 @@ impl Machine {
         }
         self.restore_step(now);
         self.starts_step(now);
+        self.request_step(now);
         self.wake_for_pending();
     }
 

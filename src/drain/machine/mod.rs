@@ -7,6 +7,7 @@
 
 mod advance;
 mod again;
+mod beyond;
 mod cordon;
 mod ending;
 mod estimate;
@@ -22,6 +23,7 @@ mod observe;
 mod orders;
 mod pending;
 mod report;
+mod requests;
 mod restoring;
 mod schedule;
 mod show;
@@ -50,6 +52,7 @@ use holding::HoldTold;
 pub(in crate::drain) use lots::{chosen, owner_of};
 pub use holding::note as holder_note;
 use pending::Sent;
+use requests::{REQUEST, Requests};
 use restoring::Restore;
 use schedule::Due;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -125,6 +128,8 @@ pub struct Machine {
     hold_told: HoldTold,
     /// The shutdown that is scheduled, if any.
     schedule: Option<Due>,
+    /// Requests on the own Node.
+    requests: Requests,
     /// Gates that have hooks.
     hooks: BTreeSet<Gate>,
     /// Who sends maintenance signals.
@@ -164,6 +169,7 @@ impl Machine {
             hold: HoldView::default(),
             hold_told: HoldTold::default(),
             schedule: None,
+            requests: Requests::default(),
             hooks: BTreeSet::new(),
             sources: Vec::new(),
             actions: VecDeque::new(),
@@ -233,7 +239,13 @@ impl Machine {
 
     /// The next thing to do, in order.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        let action = self.actions.pop_front();
+        match action {
+            Some(Action::Watch | Action::WatchNode) => self.requests.watching = true,
+            Some(Action::Unwatch) => self.requests.watching = false,
+            _ => {}
+        }
+        action
     }
 
     /// When [`Machine::handle_timeout`] is wanted next, and why.
@@ -304,6 +316,9 @@ impl Machine {
     }
 
     fn answer(&mut self, token: Token, answer: Result<String, Refusal>) {
+        if token == REQUEST {
+            return self.request_answered(answer);
+        }
         self.actions.push_back(Action::Answer(token, answer));
     }
 

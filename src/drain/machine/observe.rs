@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 
 impl Machine {
     pub(super) fn see(&mut self, picture: Picture, now: Mono) {
+        self.request_sees(&picture);
         if self.phase == Phase::Restoring {
             return self.restore_sees(picture);
         }

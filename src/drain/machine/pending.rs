@@ -37,6 +37,10 @@ pub(super) enum Pending {
     Release,
     TakeHold,
     AskLogind,
+    /// A request on the Node is marked as taken.
+    Acknowledge {
+        value: String,
+    },
     /// `lost`: when no result can come any more.
     Hooks {
         gate: Gate,
@@ -116,6 +120,7 @@ impl Machine {
             | Pending::Release
             | Pending::TakeHold
             | Pending::AskLogind
+            | Pending::Acknowledge { .. }
             | Pending::Hooks { .. } => None,
         };
         self.pending.values().filter_map(token).collect()
@@ -156,6 +161,9 @@ impl Machine {
             (Pending::Release, Outcome::Hold(result)) => self.released(result, now),
             (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result),
             (Pending::AskLogind, Outcome::Logind(answer)) => self.logind_answered(answer),
+            (Pending::Acknowledge { value }, Outcome::Node(result)) => {
+                self.acknowledged(value, result, now);
+            }
             (Pending::Hooks { gate, .. }, Outcome::Hooks(result)) => {
                 self.hooks_ended(gate, result);
             }
@@ -221,9 +229,11 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         text: why.into(),
     };
     match what {
-        Pending::ReadNode(_) | Pending::Cordon | Pending::Uncordon(_) | Pending::Unmark => {
-            Outcome::Node(Err(fault))
-        }
+        Pending::ReadNode(_)
+        | Pending::Cordon
+        | Pending::Uncordon(_)
+        | Pending::Unmark
+        | Pending::Acknowledge { .. } => Outcome::Node(Err(fault)),
         Pending::Evict { .. }
         | Pending::CancelEvacuation { .. }
         | Pending::DeleteMigration

@@ -10,14 +10,12 @@ use crate::drain::answer::Reply;
 use crate::drain::phase::Phase;
 use crate::drain::time::Mono;
 use crate::drain::track::doubled;
-use crate::drain::world::{KubeVirtView, MigrationView, NodeView, ObjectRef, VmName};
+use crate::drain::world::{MigrationView, ObjectRef, VmName};
 
 /// How often a lane is tried before it is given up and told: about four minutes of an unreachable API server.
 const TRIES: u32 = 20;
 /// What a failure that will hardly pass (a missing right) counts.
 const HOPELESS: u32 = TRIES / 2;
-/// The taint of a cordon; a KubeVirt may be told to drain at it.
-const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
 /// Requests about marks at the same time.
 const MARKS_AT_ONCE: usize = 10;
 
@@ -201,42 +199,7 @@ impl Machine {
         }
     }
 
-    /// KubeVirt keeps the marks of a node with its drain taint.
-    fn mark_tainted(&mut self, vmi: &ObjectRef, now: Mono) {
-        let key = self.drain_taint_key();
-        if key == CORDON_TAINT {
-            // The cordon itself is the taint: it goes with the cordon, which the other lane sees to.
-            let why = format!("KubeVirt's nodeDrainTaintKey is {key}, and the node still has it");
-            return self.cancel_again(vmi, &why, now);
-        }
-        self.remains(format!(
-            "the mark of {vmi} could not be cleared while the node has the taint {key}; afterwards: {}",
-            by_hand(vmi)
-        ));
-    }
-
-    fn drain_taint_key(&self) -> String {
-        let seen = self.picture.kubevirt.seen();
-        seen.map_or_else(
-            || KubeVirtView::default().drain_taint_key,
-            |kubevirt| kubevirt.drain_taint_key.clone(),
-        )
-    }
-
-    /// KubeVirt migrates every VM away from a node with this taint, marked or not (kubevirt-semantics 2).
-    fn tell_of_taint(&mut self) {
-        let key = self.drain_taint_key();
-        let taint = format!("{key}:NoSchedule");
-        let there = |node: &NodeView| node.taints.contains(&taint);
-        if key != CORDON_TAINT && self.node.as_ref().is_some_and(there) {
-            let node = self.policy.node_name.clone();
-            self.remains(format!(
-                "node {node} has the taint {key}, which is not ours and which KubeVirt takes for an order to migrate every VM away: that cannot be undone here; `kubectl taint node {node} {key}-` removes it"
-            ));
-        }
-    }
-
-    fn cancel_again(&mut self, vmi: &ObjectRef, why: &str, now: Mono) {
+    pub(super) fn cancel_again(&mut self, vmi: &ObjectRef, why: &str, now: Mono) {
         let timing = self.policy.timing;
         let jitter = self.jitter();
         let Some(drain) = &mut self.drain else { return };
@@ -429,7 +392,7 @@ impl Machine {
     }
 }
 
-fn by_hand(vmi: &ObjectRef) -> String {
+pub(super) fn by_hand(vmi: &ObjectRef) -> String {
     format!(
         "virtctl evacuate-cancel vmi {} -n {}",
         vmi.name, vmi.namespace

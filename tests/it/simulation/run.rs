@@ -392,6 +392,7 @@ impl Run {
             | Action::Release(_)
             | Action::TakeHold(_)
             | Action::RunHooks { .. }
+            | Action::Acknowledge { .. }
             | Action::AskLogind { .. } => self.send(action),
         }
     }

@@ -141,6 +141,8 @@ impl Run {
                 Outcome::Logind(LogindAnswer::Accepted)
             }
             Action::RunHooks { .. } => Outcome::Hooks(Ok(Report::default())),
+            // Requests are off in these plans.
+            Action::Acknowledge { .. } => Outcome::Node(Ok(cluster.node_view())),
             Action::Watch
             | Action::WatchNode
             | Action::Unwatch
@@ -218,6 +220,7 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::StartVm { id, .. }
         | Action::StopGuest { id, .. }
         | Action::RunHooks { id, .. }
+        | Action::Acknowledge { id, .. }
         | Action::AskLogind { id, .. } => Some(*id),
         Action::Watch
         | Action::WatchNode
@@ -238,6 +241,7 @@ fn failure(action: &Action, text: &str) -> Outcome {
         Action::ReadNode(_)
         | Action::Cordon { .. }
         | Action::Uncordon { .. }
+        | Action::Acknowledge { .. }
         | Action::Unmark { .. } => Outcome::Node(Err(fault)),
         Action::Confirm(_) => Outcome::Fresh(Err(fault)),
         Action::Release(_) | Action::TakeHold(_) => Outcome::Hold(Err(text.into())),

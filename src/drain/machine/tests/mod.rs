@@ -8,6 +8,7 @@ mod holding;
 mod lots;
 mod owning;
 mod pace;
+mod requesting;
 mod restoring;
 mod resuming;
 mod scheduled;
@@ -407,6 +408,10 @@ impl Story {
             Action::TakeHold(id) => {
                 self.held = true;
                 return Some((id, Outcome::Hold(Ok(self.hold()))));
+            }
+            Action::Acknowledge { id, value, .. } => {
+                let outcome = self.node_answer(|node| node.handled = value);
+                return Some((id, outcome));
             }
             Action::RunHooks { id, run } => {
                 self.hook_runs.push(run);
