@@ -185,7 +185,7 @@ impl Machine {
         let none = BTreeSet::new();
         let old = drain.old_migrations.as_ref().unwrap_or(&none);
         for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
-            count_attempts(track, index.migrations_of(&track.vm), old);
+            count_attempts(track, index.migrations_of(&track.vm), old, now);
             let vmi = index.vmi_of(track);
             if vmi.is_some_and(|v| v.node == self.policy.node_name) || index.is_moving(&track.vm) {
                 track.moved_since = None;
@@ -296,11 +296,22 @@ fn see_vmi(track: &mut Track, vmi: &VmiView) {
 }
 
 /// Counts the attempts to take this VM away, and notes a success.
-fn count_attempts(track: &mut Track, migrations: &[&MigrationView], old: &BTreeSet<String>) {
+fn count_attempts(
+    track: &mut Track,
+    migrations: &[&MigrationView],
+    old: &BTreeSet<String>,
+    now: Mono,
+) {
     for m in migrations {
         let uid = &m.migration.uid;
-        // The one that brought it here is no attempt to take it away.
-        if old.contains(uid) || track.made_by.as_ref() == Some(uid) {
+        if old.contains(uid) {
+            continue;
+        }
+        // The one that brought it here is no attempt to take it away. It may have come a moment before this drain.
+        if track.made_by.as_ref() == Some(uid) {
+            if m.is_final() {
+                track.arrived.get_or_insert(now);
+            }
             continue;
         }
         track.attempts.insert(uid.clone());

@@ -127,9 +127,9 @@ struct DifferentialArguments {
     /// A folder with the table's files, instead of those that are built in.
     #[arg(long)]
     table: Option<PathBuf>,
-    /// How many scenes are played at a time.
-    #[arg(short, long, default_value_t = 3)]
-    jobs: usize,
+    /// How many scenes are played at a time; by default what the version bears.
+    #[arg(short, long)]
+    jobs: Option<usize>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -371,7 +371,7 @@ fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
-    use testkit::differential;
+    use testkit::differential::{self, report::News};
     let version = differential::version(&arguments.kubevirt)?;
     let options = differential::Options {
         kubeconfig: arguments.against_kubeconfig.unwrap_or_default(),
@@ -382,12 +382,15 @@ fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
         table: arguments.table,
         jobs: arguments.jobs,
     };
-    let tell = |verdict: &differential::verdict::Verdict| {
-        if verdict.passed() {
-            complain(&format!("ok   {}", verdict.scene));
-        } else {
+    let tell = |news: &differential::report::News<'_>| match news {
+        News::Judged(verdict) if verdict.passed() => {
+            let took = verdict.took.as_secs_f64();
+            complain(&format!("ok   {} ({took:.1} s)", verdict.scene));
+        }
+        News::Judged(verdict) => {
             complain(&format!("FAIL {}", differential::report::wrong(verdict)));
         }
+        News::Again(why) => complain(&format!("!!! {why}")),
     };
     let report = runtime()?.block_on(async {
         tokio::select! {

@@ -134,6 +134,21 @@ fn an_inbound_vm_is_evicted_once_it_has_arrived() {
 }
 
 #[test]
+fn a_vm_that_arrived_a_moment_before_the_drain_is_let_be_too() {
+    let mut story = Story::full();
+    story.vm("y");
+    story.pod("y").migration_job = Some("in".into());
+    story.migration("y", "in", MigrationPhase::Running);
+    story.trigger().wait(1);
+    assert!(story.posts.is_empty(), "its VMIM is not over");
+    story.migration("y", "in", MigrationPhase::Succeeded);
+    story.show().wait(9);
+    assert!(story.posts.is_empty(), "its old pod may still end");
+    story.wait(1);
+    assert_eq!(story.asked(), ["y"]);
+}
+
+#[test]
 fn an_unseen_inbound_vm_keeps_the_node_from_being_empty() {
     let mut story = Story::full();
     story.vm("y");

@@ -29,6 +29,7 @@ mod version;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -81,6 +82,8 @@ pub struct ControlPlane {
     credentials: Credentials,
     nursery: Nursery,
     admin: Caller,
+    /// The servers that were started again.
+    revivals: Mutex<Vec<String>>,
 }
 
 impl ControlPlane {
@@ -109,6 +112,7 @@ impl ControlPlane {
             credentials,
             nursery,
             admin,
+            revivals: Mutex::default(),
         };
         tell("certificates");
         plane.launch(Server::Etcd)?;

@@ -43,10 +43,6 @@ const RESTART: Duration = Duration::from_secs(1);
 const LOGIND: &str = "logind";
 /// How often logind and the agent are looked at, in real time.
 const LOOK: Duration = Duration::from_millis(15);
-/// How often the agent is asked for its status, in the story's time. It costs both sides something.
-const ASK: Duration = Duration::from_millis(300);
-/// But as often as this in real time, however slow the story is: what is shown at the end of a process has to be seen ([`LOOK`] four times).
-const ASK_MOST: Duration = Duration::from_millis(45);
 /// The agent has so much real time to take its lock at the beginning.
 const READY: Duration = Duration::from_secs(30);
 
@@ -148,10 +144,9 @@ impl BinaryStage {
         )?;
         let (publish, status) = watch::channel(None);
         let looking = Arc::new(AtomicBool::new(false));
-        let rhythm = ASK.div_f64(setup.speed).clamp(LOOK, ASK_MOST);
         let lateness = Lateness::measure(clock.clone());
         Ok(Self {
-            looker: tokio::spawn(looker::look(address, rhythm, publish, looking.clone())),
+            looker: looker::begin(address, setup.speed, publish, looking.clone()),
             caller: Caller {
                 binary: setup.binary.clone(),
                 global,
