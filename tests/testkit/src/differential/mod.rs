@@ -110,7 +110,7 @@ pub async fn run(
     let ordered = stories
         .scene
         .iter()
-        .map(|story| stand.order(story, options.plays, &stories.race));
+        .map(|story| stand.order(story, options.plays, &stories));
     let scenes = together.iter().map(|scene| stand.compare(scene));
     let (orders, mut verdicts) = tokio::join!(join_all(ordered), join_all(scenes));
     for scene in &alone {

@@ -12,7 +12,7 @@ use super::orders::{self, Finding, Order};
 use super::report::News;
 use super::scene::{Played, Told};
 use super::side::{LOOK, Side};
-use super::table::{Difference, Scene};
+use super::table::{Difference, Scene, Stories};
 use super::verdict::{self, Outcome, Verdict};
 use crate::clock::SimClock;
 
@@ -63,30 +63,38 @@ impl Stand<'_> {
     }
 
     /// Plays a story several times on both sides and compares the order of the changes.
-    pub async fn order(&self, story: &Scene, plays: usize, races: &[Difference]) -> Finding {
+    pub async fn order(&self, story: &Scene, plays: usize, table: &Stories) -> Finding {
         let play = async |numbers: std::ops::Range<usize>| {
             // A story and a scene may have the same name.
-            let all = numbers.map(|number| self.story(story, (number + 1) * PLAYS));
+            let all = numbers.map(|number| self.story(story, (number + 1) * PLAYS, table));
             futures_util::future::join_all(all).await
         };
         let mut all = play(0..plays).await;
-        let mut finding = orders::find(story, &all, races);
+        let mut finding = orders::find(story, &all, table);
         if !finding.breaches.is_empty() && all.iter().all(|(one, two)| whole(one) && whole(two)) {
             (self.tell)(&News::Again(&format!(
                 "{}: the order differs, {MORE} more plays show whether it is one",
                 story.name
             )));
             all.extend(play(plays..plays + MORE).await);
-            finding = orders::find(story, &all, races);
+            finding = orders::find(story, &all, table);
         }
         finding
     }
 
-    async fn story(&self, story: &Scene, number: usize) -> (Told, Told) {
+    async fn story(&self, story: &Scene, number: usize, table: &Stories) -> (Told, Told) {
         self.undisturbed(
             &story.name,
             async |play| {
-                let steps = |changes: &Changes| Order::of(changes).steps();
+                let steps = |changes: &Changes| {
+                    let mut steps = Order::of(changes).steps();
+                    let seldom = |step: &String| {
+                        let mut all = table.seldom.iter();
+                        all.any(|one| verdict::covers(&one.what, step))
+                    };
+                    steps.retain(|step| !seldom(step));
+                    steps
+                };
                 let agree = |model: &Changes, real: &Changes| steps(model) == steps(real);
                 self.both(story, number + play, agree).await
             },

@@ -210,6 +210,8 @@ pub struct Stories {
     pub scene: Vec<Scene>,
     /// `what` is `one change, then another`, with `*` for any text.
     pub race: Vec<Difference>,
+    /// Changes that need not happen at all.
+    pub seldom: Vec<Difference>,
 }
 
 /// `table/orders.toml`.

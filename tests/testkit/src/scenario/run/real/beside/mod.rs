@@ -134,7 +134,7 @@ async fn by_agent(
         exit
     };
     let side = side(
-        &ending,
+        (&ending, &story.host.node),
         (announced.unwrap_or(start), ended),
         &ending.asked,
         told,
@@ -185,11 +185,17 @@ async fn by_kubectl(
     } else {
         format!("{exit}: {said}")
     };
-    Ok(side(&ending, (started, ended), &asked, told, speed))
+    Ok(side(
+        (&ending, &story.host.node),
+        (started, ended),
+        &asked,
+        told,
+        speed,
+    ))
 }
 
 fn side(
-    ending: &Ending,
+    (ending, host): (&Ending, &str),
     (start, end): (Duration, Duration),
     asked: &[Entry],
     ended: String,
@@ -209,7 +215,7 @@ fn side(
         places: ending
             .vms
             .iter()
-            .map(|((_, name), story)| (name.clone(), Place::of(story)))
+            .map(|((_, name), story)| (name.clone(), Place::of(story, host)))
             .collect(),
     }
 }
