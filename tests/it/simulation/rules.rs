@@ -171,9 +171,8 @@ impl Run {
                     return Err(format!("drained, but {here:?} are here"));
                 }
             }
-            Phase::Idle | Phase::Refused | Phase::Restoring => {}
-            // It goes on for as long as it takes.
-            Phase::Holding => {}
+            // A hold by policy goes on for as long as it takes.
+            Phase::Idle | Phase::Refused | Phase::Restoring | Phase::Holding => {}
             phase @ (Phase::Preparing
             | Phase::Evacuating
             | Phase::FallingBack
@@ -255,8 +254,7 @@ impl Run {
             Order::Trigger(t) => t.deadline.is_none() && !t.shutdown_vms,
             Order::Shutdown => plan.limit >= 2_700_000,
             Order::ForeignUncordon => plan.on_foreign_uncordon == OnForeignUncordon::Recordon,
-            Order::Crash { .. } | Order::ForeignCordon => true,
-            Order::Extend { .. } => true,
+            Order::Crash { .. } | Order::ForeignCordon | Order::Extend { .. } => true,
             Order::Vanish
             | Order::Schedule { .. }
             | Order::CallOff
