@@ -3,10 +3,12 @@
 use super::announcer::Announcer;
 use super::command::{Answer, Command, Handle};
 use super::effects::carry_out;
+use super::planner;
 use super::ports::{Clock, Cluster, Host, HostEvent, RecordStore};
 use super::recorder::Recorder;
 use crate::drain::action::{Action, EffectId, HoldView, Input, Level, Notice, Outcome, Token};
 use crate::drain::machine::Machine;
+use crate::drain::plan::Plan;
 use crate::drain::policy::Policy;
 use crate::drain::status::Status;
 use crate::drain::world::Picture;
@@ -69,6 +71,7 @@ pub fn start<C: Cluster, H: Host, S: RecordStore, K: Clock>(
             running: BTreeMap::new(),
             pictures: None,
             answers: BTreeMap::new(),
+            planned_for: Vec::new(),
             next_token: 0,
             publish,
             said: String::new(),
@@ -92,6 +95,8 @@ struct Driver<C, H, S, K> {
     running: BTreeMap<tokio::task::Id, EffectId>,
     pictures: Option<watch::Receiver<Picture>>,
     answers: BTreeMap<Token, oneshot::Sender<Answer>>,
+    /// Who waits for the plan that is being made.
+    planned_for: Vec<oneshot::Sender<Plan>>,
     next_token: u64,
     publish: watch::Sender<Arc<Status>>,
     said: String,
@@ -101,6 +106,7 @@ struct Driver<C, H, S, K> {
 enum Done {
     Effect(EffectId, Box<Outcome>),
     HostStarted(Result<HoldView, String>),
+    Planned(Box<Plan>),
 }
 
 impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
@@ -122,6 +128,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
         let host = Arc::clone(&self.parts.host);
         self.effects
             .spawn(async move { Done::HostStarted(host.start(to_us).await) });
+        self.machine.set_hooks(self.parts.host.hooks());
         self.machine.handle_timeout(self.parts.clock.now());
         self.settle();
         tokio::pin!(stop);
@@ -162,6 +169,9 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
     }
 
     fn input(&mut self, input: Input) {
+        if let Input::Trigger(..) | Input::Shutdown(_) | Input::Scheduled(_) = &input {
+            self.machine.set_hooks(self.parts.host.hooks());
+        }
         let now = self.parts.clock.now();
         self.machine.handle(input, now);
     }
@@ -182,24 +192,42 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             Command::Trigger(trigger, answer) => (Input::Trigger(token, trigger), answer),
             Command::Cancel {
                 abort_migrations,
+                signal,
                 answer,
             } => (
                 Input::Cancel {
                     token,
                     abort_migrations,
+                    signal,
                 },
                 answer,
             ),
             Command::Extend { by, answer } => (Input::Extend { token, by }, answer),
             Command::Release { ending, answer } => (Input::Release { token, ending }, answer),
             Command::Restore(answer) => (Input::Restore(token), answer),
+            Command::Sources(sources) => return self.input(Input::Sources(sources)),
             Command::Status(answer) => {
                 let _ = answer.send(self.machine.status(self.parts.clock.now()));
                 return;
             }
+            Command::Plan(answer) => return self.plan(answer),
         };
         self.answers.insert(token, answer);
         self.input(input);
+    }
+
+    /// Beside the machine: a plan changes nothing, and the loop does not wait for it. Whoever asks while one is being made
+    /// gets the same: everybody may ask, and nobody may load the API server by that.
+    fn plan(&mut self, answer: oneshot::Sender<Plan>) {
+        self.planned_for.push(answer);
+        if self.planned_for.len() > 1 {
+            return;
+        }
+        let scene = self.machine.plan_scene(self.parts.clock.now());
+        let (cluster, request) = (Arc::clone(&self.parts.cluster), self.request);
+        self.effects.spawn(async move {
+            Done::Planned(Box::new(planner::make(&*cluster, &scene, request).await))
+        });
     }
 
     fn effect_done(&mut self, done: Result<(tokio::task::Id, Done), tokio::task::JoinError>) {
@@ -209,6 +237,12 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 self.input(Input::Done(id, *outcome));
             }
             Ok((_, Done::HostStarted(result))) => self.host_started(result),
+            Ok((_, Done::Planned(plan))) => {
+                for asker in self.planned_for.drain(..) {
+                    // It may have gone away meanwhile.
+                    let _ = asker.send((*plan).clone());
+                }
+            }
             Err(error) => {
                 // A panic in an effect must not end the hold: it counts as a failed request.
                 tracing::error!(
@@ -216,6 +250,8 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                     "an effect panicked: {error}"
                 );
                 let Some(id) = self.running.remove(&error.id()) else {
+                    // A plan, if one was being made: whoever waits for it is told that there is none.
+                    self.planned_for.clear();
                     return;
                 };
                 if let Some(outcome) = self
@@ -293,6 +329,8 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             effect @ (Action::ReadNode(_)
             | Action::Confirm(_)
             | Action::Release(_)
+            | Action::RunHooks { .. }
+            | Action::Acknowledge { .. }
             | Action::TakeHold(_)) => self.carry_out(effect, std::future::ready(()), Box::new(())),
             // After a crash these are known to be ours, or to be done, by the record alone.
             effect @ (Action::Cordon { .. }

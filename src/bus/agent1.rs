@@ -2,7 +2,7 @@
 
 use super::error::BusError;
 use super::facts::{Facts, Newest};
-use super::gate::Gate;
+use super::gate::{Act, Gate};
 use super::options::{self, Options};
 use crate::agent::command::{Answer, Command, Handle};
 use crate::host::clock;
@@ -80,8 +80,8 @@ impl Agent1 {
         #[zbus(header)] call: Header<'_>,
         options: Options,
     ) -> Result<String, BusError> {
-        self.gate.pass(bus, &call).await?;
         let trigger = options::trigger_from(&options)?;
+        self.gate.pass_trigger(bus, &call, &trigger).await?;
         self.command(|answer| Command::Trigger(trigger, answer))
             .await
     }
@@ -94,10 +94,11 @@ impl Agent1 {
         #[zbus(header)] call: Header<'_>,
         options: Options,
     ) -> Result<String, BusError> {
-        self.gate.pass(bus, &call).await?;
+        self.gate.pass(bus, &call, Act::Cancel).await?;
         let abort_migrations = options::cancel_from(&options)?;
         self.command(|answer| Command::Cancel {
             abort_migrations,
+            signal: String::new(),
             answer,
         })
         .await
@@ -111,7 +112,7 @@ impl Agent1 {
         #[zbus(header)] call: Header<'_>,
         by_usec: u64,
     ) -> Result<String, BusError> {
-        self.gate.pass(bus, &call).await?;
+        self.gate.pass(bus, &call, Act::Extend).await?;
         let by = options::extension_from(by_usec)?;
         self.command(|answer| Command::Extend { by, answer }).await
     }
@@ -125,7 +126,7 @@ impl Agent1 {
         #[zbus(header)] call: Header<'_>,
         options: Options,
     ) -> Result<String, BusError> {
-        self.gate.pass(bus, &call).await?;
+        self.gate.pass(bus, &call, Act::Release).await?;
         let ending = options::release_from(&options)?;
         self.command(|answer| Command::Release { ending, answer })
             .await
@@ -139,7 +140,7 @@ impl Agent1 {
         #[zbus(header)] call: Header<'_>,
         options: Options,
     ) -> Result<String, BusError> {
-        self.gate.pass(bus, &call).await?;
+        self.gate.pass(bus, &call, Act::Restore).await?;
         options::none_from(&options, "Restore")?;
         self.command(Command::Restore).await
     }
@@ -157,14 +158,27 @@ impl Agent1 {
             .map_err(|e| BusError::failed(format!("cannot write the status as JSON: {e}")))
     }
 
-    /// What would happen to every VM now; not in this version.
-    #[expect(
-        clippy::unused_self,
-        reason = "a method of an interface has a receiver"
-    )]
+    /// What would happen to every VM if the host went down now: the JSON of `vmdrain-agent plan -o json`. Asks the API
+    /// server, and changes nothing.
     #[zbus(out_args("json"))]
-    fn get_plan(&self) -> Result<String, BusError> {
-        Err(BusError::not_yet("there is no plan in this version"))
+    async fn get_plan(&self) -> Result<String, BusError> {
+        let plan = tokio::time::timeout(ANSWER, self.handle.plan_now()).await;
+        let plan = match plan {
+            Ok(Some(plan)) => plan,
+            Ok(None) => {
+                return Err(BusError::failed(
+                    "the agent is ending and makes no more plans",
+                ));
+            }
+            Err(_) => {
+                return Err(BusError::failed(format!(
+                    "there was no plan in {} s: the API server is slow",
+                    ANSWER.as_secs()
+                )));
+            }
+        };
+        serde_json::to_string(&plan)
+            .map_err(|e| BusError::failed(format!("cannot write the plan as JSON: {e}")))
     }
 
     /// Name of the phase: idle, preparing, evacuating, falling_back, holding, confirming, drained, deadline, cancelling,

@@ -42,6 +42,11 @@ impl Collection {
         }
     }
 
+    /// All Nodes, to tell whether one of them has room.
+    pub(crate) fn nodes() -> Self {
+        Self::new("/api/v1/nodes", "nodes")
+    }
+
     /// Launcher and hotplug pods. By `spec.nodeName`, because the label `kubevirt.io/nodeName` lies on migration targets.
     pub(crate) fn pods(node: &str) -> Self {
         Self {
@@ -165,12 +170,17 @@ impl Collection {
     pub(crate) fn forbidden(&self, fault: &Fault) -> String {
         if self.vital {
             format!(
-                "{}. The kubelet of a node may do this for its own node: check `cluster.kubeconfig` and `cluster.node_name`",
+                "{}. The kubelet of a node may do this for its own node, an identity of its own with rbac/service-account.yaml: check `cluster.kubeconfig` and `cluster.node_name`",
                 fault.text
             )
         } else {
+            let manifest = if self.what == "nodes" {
+                "rbac/nodes.yaml"
+            } else {
+                "rbac/reads.yaml"
+            };
             format!(
-                "no right to list and watch {}; rbac/reads.yaml gives it to this node",
+                "no right to list and watch {}; {manifest} gives it to this node",
                 self.what
             )
         }

@@ -2,6 +2,7 @@
 //!
 //! The JSON form is a contract: it only grows.
 
+use super::eta::Span;
 use super::trigger::Then;
 use super::world::{Malformed, VmName};
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,8 @@ pub struct Status {
     pub scheduled: Option<ScheduledStatus>,
     /// Anything else a person should know, loudest first.
     pub warnings: Vec<String>,
+    /// Signals on the bus that are listened to.
+    pub maintenance: Vec<MaintenanceStatus>,
 }
 
 impl Status {
@@ -73,6 +76,7 @@ impl Status {
             && self.scheduled.as_ref().map(|s| s.kind) == other.scheduled.as_ref().map(|s| s.kind)
             && self.warnings == other.warnings
             && self.to_start == other.to_start
+            && self.maintenance == other.maintenance
     }
 }
 
@@ -96,6 +100,8 @@ pub struct DrainStatus {
     pub then: Option<Then>,
     /// Exit code of the finished drain (design section 7), absent while it runs.
     pub exit: Option<u8>,
+    /// Seconds until the last VM that moves or is shut down is gone, as a range; absent when nobody can say.
+    pub eta: Option<Span>,
 }
 
 impl DrainStatus {
@@ -152,6 +158,20 @@ pub struct ScheduledStatus {
     pub kind: Option<Then>,
     /// Seconds until it comes (negative: it is late).
     pub due_in: f64,
+}
+
+/// A maintenance signal that is listened to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MaintenanceStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Whose it has to be.
+    pub sender: String,
+    /// What it asks for.
+    pub action: String,
+    /// Why it cannot come now; empty when all is well.
+    pub trouble: String,
 }
 
 /// The cordon.
@@ -245,6 +265,8 @@ pub struct VmStatus {
     pub took: Option<f64>,
     /// The mark on the VMI is ours.
     pub marked_by_us: bool,
+    /// Seconds until it is gone, as a range; absent when nobody can say.
+    pub eta: Option<Span>,
     /// What will become of it, as one word: migrates, restarted_elsewhere, shut_down, blocked, external, left, unknown.
     pub fate: String,
     /// The same as a sentence.

@@ -87,7 +87,9 @@ impl Daemon {
                     Command::Cancel { .. }
                     | Command::Extend { .. }
                     | Command::Release { .. }
-                    | Command::Restore(_) => {}
+                    | Command::Restore(_)
+                    | Command::Plan(_)
+                    | Command::Sources(_) => {}
                 }
             }
         });

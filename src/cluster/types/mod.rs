@@ -10,6 +10,7 @@ pub(crate) mod node;
 pub(crate) mod pdb;
 pub(crate) mod pod;
 mod quantity;
+pub(crate) mod room;
 pub(crate) mod vmi;
 
 pub(crate) use guard::{Guarded, Thin};

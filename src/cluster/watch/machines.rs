@@ -56,6 +56,17 @@ impl<C: Clock> Scene<C> {
         }
     }
 
+    /// Reads those that are wanted now, once; what cannot be seen says so in the picture.
+    pub(super) async fn read_machines_once(&self) {
+        let wanted = self.board.machines_wanted();
+        if wanted.is_empty() {
+            return;
+        }
+        if let Err(fault) = self.read_all(wanted).await {
+            self.machines_unread(&fault, fault.class == FaultClass::Denied);
+        }
+    }
+
     async fn read_all(&self, wanted: Vec<VmName>) -> Result<(), Fault> {
         let mut spaces: BTreeMap<String, Vec<VmName>> = BTreeMap::new();
         for vm in wanted {

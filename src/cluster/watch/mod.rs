@@ -16,6 +16,7 @@ mod doors;
 mod event;
 mod follow;
 mod machines;
+mod once;
 mod slot;
 
 use super::client::Connection;

@@ -47,6 +47,10 @@ pub struct Frame<'a> {
     pub handler: Result<(), HandlerDoubt>,
     /// Budgets, where they can be read.
     pub pdbs: &'a [PdbView],
+    /// All pods of the picture, for the diagnosis of budgets.
+    pub pods: &'a [PodView],
+    /// All VMIs of the picture, likewise.
+    pub vmis: &'a [VmiView],
     /// Time constants.
     pub timing: &'a Timing,
     /// Now.

@@ -6,6 +6,7 @@ use super::lots::stays;
 use super::pending::Pending;
 use crate::drain::action::Action;
 use crate::drain::answer::Answer;
+use crate::drain::hooks::Gate;
 use crate::drain::judge::{Case, Frame, left_here, verdict};
 use crate::drain::pacing::{self, Slots};
 use crate::drain::phase::Phase;
@@ -40,12 +41,14 @@ impl Machine {
             | Phase::FallingBack
             | Phase::Holding
             | Phase::Confirming
+            | Phase::Gates
             | Phase::Idle
             | Phase::Restoring
             | Phase::Cancelled => {}
         }
         self.restore_step(now);
         self.starts_step(now);
+        self.request_step(now);
         self.wake_for_pending();
     }
 
@@ -64,12 +67,19 @@ impl Machine {
             self.wake_at(deadline, "deadline");
         }
         self.want_cordon(now);
+        if self.phase == Phase::Gates {
+            // The hooks' end decides what is next.
+            return self.persist();
+        }
         if self.only_cordons() {
             return self.persist();
         }
         let cordoned = self.drain.as_ref().is_some_and(|d| d.cordoned);
         let seen = self.looked_around(now);
         if self.phase == Phase::Preparing && cordoned && seen {
+            if !self.passes(Gate::PreDrain, now) {
+                return self.persist();
+            }
             self.phase = self.working();
             self.forget_marks_elsewhere();
             self.tell_plan(now);
@@ -132,17 +142,18 @@ impl Machine {
             &self.policy.timing,
             now,
         );
+        self.slots = slots;
         let slots = self.join_the_queue(slots, now);
-        let strategy = self.picture.kubevirt.seen().map(|k| k.strategy);
-        let pdbs = self.picture.pdbs.seen().cloned().unwrap_or_default();
+        let picture = &self.picture;
         let timing = self.policy.timing;
-        let node = self.policy.node_name.clone();
         let frame = Frame {
-            node: &node,
-            strategy,
+            node: &self.policy.node_name,
+            strategy: picture.kubevirt.seen().map(|k| k.strategy),
             consent: self.consent(),
             handler: self.handler(now),
-            pdbs: &pdbs,
+            pdbs: picture.pdbs.seen().map_or(&[], Vec::as_slice),
+            pods: picture.pods.seen().map_or(&[], Vec::as_slice),
+            vmis: picture.vmis.seen().map_or(&[], Vec::as_slice),
             timing: &timing,
             now,
         };
@@ -152,7 +163,7 @@ impl Machine {
         };
         let mut shows = Vec::new();
         let no_more = self.starts_no_more();
-        let index = Index::of(&self.picture);
+        let index = Index::of(picture);
         let mut wanted = self.wanted(&index, now);
         for (key, track) in self.tracks.iter().filter(|(_, t)| t.ended.is_none()) {
             let case = Case {
@@ -315,6 +326,13 @@ impl Machine {
         match verdict {
             Verdict::Wait(Wait::VmiUnseen) => {
                 times.push((track.first_seen + timing.retry_first, "VMI unseen"));
+            }
+            Verdict::Wait(Wait::Settling) => {
+                times.extend(
+                    track
+                        .arrived
+                        .map(|at| (at + timing.settle, "arrived VM settles")),
+                );
             }
             Verdict::Wait(Wait::OwnerUnread) => {
                 times.push((track.first_seen + timing.request, "VM unread"));

@@ -299,7 +299,7 @@ impl Machine {
 }
 
 /// The policy of one VM: its own word first, then that of its template, which its pod carries.
-fn chosen(
+pub(in crate::drain) fn chosen(
     ways: &crate::drain::ways::Ways,
     name: &VmName,
     pod: Option<&PodView>,
@@ -322,7 +322,7 @@ fn chosen(
 }
 
 /// Who owns a VMI. A pool owns VMs, which own VMIs.
-fn owner_of(vmi: &VmiView, vm: Option<&VmView>) -> Owner {
+pub(in crate::drain) fn owner_of(vmi: &VmiView, vm: Option<&VmView>) -> Owner {
     match vmi.owner_kind.as_str() {
         "" => Owner::Standalone,
         VIRTUAL_MACHINE => match vm {

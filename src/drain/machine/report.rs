@@ -3,6 +3,7 @@
 use super::Machine;
 use super::holding::note;
 use super::observe::is_still_here;
+use crate::drain::eta::Forecast;
 use crate::drain::fate::Fate;
 use crate::drain::phase::Phase;
 use crate::drain::status::{
@@ -14,17 +15,26 @@ use crate::drain::verdict::Wait;
 use crate::drain::world::{CordonMark, NodeView};
 use std::collections::BTreeMap;
 
+/// A forecast, and which place in it belongs to which track.
+type Placed<'a> = (Forecast, BTreeMap<&'a str, usize>);
+
 impl Machine {
     /// The snapshot of now.
     pub fn status(&self, now: Mono) -> Status {
-        let vms = self.vm_rows(now);
+        let forecast = self.phase.is_draining().then(|| self.forecast(now));
+        let vms = self.vm_rows(forecast.as_ref(), now);
         let remaining = vms.iter().filter(|v| is_still_here(v.phase)).count();
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             node: self.policy.node_name.clone(),
             state: self.phase.name().into(),
             says: self.says(remaining, vms.len(), now),
-            drain: self.drain.as_ref().map(|_| self.drain_row(now)),
+            drain: self.drain.as_ref().map(|_| DrainStatus {
+                eta: forecast
+                    .filter(|(f, _)| f.vms.len() > f.unknown)
+                    .map(|(f, _)| f.whole),
+                ..self.drain_row(now)
+            }),
             hold: self.hold_row(),
             cordon: self.cordon_row(),
             restore: self.restore_row(now),
@@ -43,6 +53,7 @@ impl Machine {
             }),
             malformed: self.picture.malformed.iter().map(Into::into).collect(),
             warnings: self.warnings(now),
+            maintenance: self.maintenance_rows(),
         }
     }
 
@@ -60,6 +71,7 @@ impl Machine {
             shutting_down: d.shutting_down,
             then: d.then,
             exit: d.exit,
+            eta: None,
         }
     }
 
@@ -120,6 +132,7 @@ impl Machine {
         let trouble = Some(&self.hold.trouble).filter(|text| matters && !text.is_empty());
         out.extend(trouble.cloned());
         out.extend(self.hold.others.iter().filter_map(note));
+        out.extend(self.maintenance_warnings());
         out
     }
 
@@ -131,7 +144,14 @@ impl Machine {
             .unwrap_or_default();
         let left = super::show::span(self.time_left(now));
         let soon = self.soon(now);
+        let hooks = self.hooks_say();
         match self.phase {
+            Phase::Preparing | Phase::Gates | Phase::Drained | Phase::Deadline
+                if hooks.is_some() =>
+            {
+                let left = format!("{remaining} of {total} VM(s) still here");
+                format!("{}; {left}", hooks.unwrap_or_default())
+            }
             Phase::Restoring => self.restore_says(),
             Phase::Idle if !soon.is_empty() => {
                 format!("{soon}; by configuration the drain begins when its time has come")
@@ -157,6 +177,7 @@ impl Machine {
                 "{remaining} of {total} VM(s) still here; the deadline has passed, and by policy the drain goes on"
             ),
             Phase::Confirming => "no VM seems to be left, asking the API server once more".into(),
+            Phase::Gates => "no VM is left".into(),
             Phase::Drained
                 if self.drain.as_ref().is_some_and(|d| d.shutting_down) && self.hold.held =>
             {
@@ -195,11 +216,15 @@ impl Machine {
     }
 
     /// One row per VM: where a VM had several pods here, the one that still counts, else the newest.
-    fn vm_rows(&self, now: Mono) -> Vec<VmStatus> {
+    fn vm_rows(&self, forecast: Option<&Placed<'_>>, now: Mono) -> Vec<VmStatus> {
         let mut rows: BTreeMap<String, (&Track, VmStatus)> = BTreeMap::new();
         let not_begun = self.not_begun();
-        for track in self.tracks.values() {
+        for (key, track) in &self.tracks {
             let mut row = vm_row(track, now);
+            row.eta = forecast.and_then(|(forecast, places)| {
+                let place = places.get(key.as_str())?;
+                forecast.vms.get(*place).copied().flatten()
+            });
             if row.says.is_empty() {
                 row.says.clone_from(&not_begun);
             }
@@ -246,6 +271,7 @@ fn vm_row(track: &Track, now: Mono) -> VmStatus {
         since: now.since(track.shown_since).as_secs_f64(),
         took,
         marked_by_us: track.ours && track.ended.is_none(),
+        eta: None,
         fate: fate.map_or("unknown", Fate::word).into(),
         fate_says: fate.map(ToString::to_string).unwrap_or_default(),
         policy: choice.way.word().into(),

@@ -32,6 +32,9 @@ impl Machine {
         {
             track.target = Some(to.clone());
         }
+        if let Some(going) = super::estimate::going(verdict) {
+            track.goes(going, now);
+        }
         let changed = track.shown != phase;
         if changed {
             track.shown = phase;
@@ -247,7 +250,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::MigratingUnseen
         | Wait::ForeignMigration
         | Wait::LeftOver => VmPhase::Migrating,
-        Wait::Arriving { .. } => VmPhase::Arriving,
+        Wait::Arriving { .. } | Wait::Settling => VmPhase::Arriving,
         Wait::ShuttingDown | Wait::Stopping { .. } | Wait::VmiGone | Wait::PodGone => {
             VmPhase::ShuttingDown
         }

@@ -9,7 +9,7 @@ mod pod;
 mod vm;
 mod vmi;
 
-pub use cluster::{KubeVirtView, PdbView};
+pub use cluster::{Amount, KubeVirtView, PdbView, Requirement, Rule, SelectorView};
 pub use node::{BootNote, CordonMark, CordonNote, NodeView};
 pub use pod::{Compute, PodKind, PodPhase, PodView};
 pub use vm::{Owner, RunStrategy, VmView};

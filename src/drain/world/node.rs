@@ -104,6 +104,10 @@ pub struct NodeView {
     pub unschedulable: bool,
     /// Our marker.
     pub cordon: CordonMark,
+    /// Annotation `vmdrain.io/request`; empty: there is none.
+    pub request: String,
+    /// Annotation `vmdrain.io/handled`: the request that was taken last.
+    pub handled: String,
     /// Condition `Ready`.
     pub ready: bool,
     /// What the condition says when it is not true; empty when it is, or says nothing.
@@ -126,4 +130,24 @@ pub struct NodeView {
     pub boot_id: String,
     /// Taint keys with effect `NoSchedule` or `NoExecute`, as `key:effect`.
     pub taints: Vec<String>,
+}
+
+impl NodeView {
+    /// Design section 6: is this Node another machine than the one with these ids? Both ids, theirs first.
+    pub fn another_machine(&self, machine_id: &str, system_uuid: &str) -> Option<(String, String)> {
+        let differs = |theirs: &str, ours: &str| {
+            let plain = |id: &str| id.trim().replace('-', "").to_ascii_lowercase();
+            !theirs.is_empty() && !ours.is_empty() && plain(theirs) != plain(ours)
+        };
+        if differs(&self.machine_id, machine_id) {
+            Some((self.machine_id.clone(), machine_id.to_owned()))
+        } else if differs(&self.system_uuid, system_uuid) {
+            Some((
+                format!("(system uuid) {}", self.system_uuid),
+                format!("(system uuid) {system_uuid}"),
+            ))
+        } else {
+            None
+        }
+    }
 }

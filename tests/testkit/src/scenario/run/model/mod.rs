@@ -2,6 +2,7 @@
 
 pub(super) mod commands;
 pub(super) mod journal;
+mod signals;
 mod stop_job;
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::clock::SimClock;
 use crate::host::logind::Mode;
 use crate::host::{MemoryStore, ModelHost, Moment};
 use crate::scenario::event::agent::{AgentDo, Away};
-use crate::scenario::event::host::{DownKind, HostDo, LockMode, Sender, Signal, Way};
+use crate::scenario::event::host::{DownKind, HostDo, LockMode, Way};
 use vmdrain_agent::drain::trigger::Then;
 
 /// What systemd waits before it starts a service again (`RestartSec=`).
@@ -99,6 +100,21 @@ impl ModelStage {
             userspace: self.host.userspace(),
             up_since: self.host.up_since(),
             ..self.role.settings.policy(&self.role.node)
+        }
+    }
+
+    fn checkup(&self) -> commands::Checkup {
+        let state = |agent: &Running| agent.handle.status.borrow().state.clone();
+        commands::Checkup {
+            connected: cluster::with_client(
+                self.client.clone(),
+                &self.role.node,
+                self.host.boot_clock(),
+                &self.role.settings.timing.cluster,
+            ),
+            policy: self.policy(),
+            hold: self.host.look(),
+            daemon: self.agent.as_ref().map(state),
         }
     }
 
@@ -222,7 +238,7 @@ impl Stage for ModelStage {
                     host.set_limit(limit.0);
                 }
             }
-            HostDo::Signal(signal) => self.signal(signal),
+            HostDo::Signal(signal) => self.signal(signal).await,
             HostDo::Inhibitor(lock) => {
                 let mode = match lock.mode {
                     LockMode::Delay => Mode::Delay,
@@ -258,8 +274,14 @@ impl Stage for ModelStage {
                     agent.reload.send_replace(policy);
                 }
             }
-            AgentDo::Plan(_) => return Err(NotPlayed::NotYet("`plan`")),
-            AgentDo::Doctor(_) => return Err(NotPlayed::NotYet("`doctor`")),
+            AgentDo::Plan(keys) => {
+                let handle = self.agent.as_ref().map(|agent| agent.handle.clone());
+                commands::plan(handle, keys.save.clone(), self.results.clone());
+            }
+            AgentDo::Doctor(keys) => {
+                let checkup = self.checkup();
+                commands::doctor(checkup, keys.save.clone(), self.results.clone());
+            }
             AgentDo::File(file) if file.path == STATE_FILE => self.store.put(&file.content),
             AgentDo::File(_) => return Err(NotPlayed::NotYet("other files than the state file")),
             AgentDo::Trigger(_)
@@ -367,23 +389,6 @@ impl Stage for ModelStage {
     async fn end(&mut self) {
         self.stop(false).await;
         self.machine.abort();
-    }
-}
-
-impl ModelStage {
-    /// What the adapter makes of a signal: a body that is not exactly one boolean is no `PrepareForShutdown`.
-    fn signal(&self, signal: &Signal) {
-        let body: Vec<bool> = signal
-            .body
-            .iter()
-            .filter_map(toml::Value::as_bool)
-            .collect();
-        let well_formed = signal.signature == "b"
-            && body.len() == signal.body.len()
-            && signal.path == "/org/freedesktop/login1"
-            && signal.interface == "org.freedesktop.login1.Manager";
-        let from_logind = signal.sender == Sender::Logind && well_formed;
-        self.host.signal(from_logind, &signal.member, &body);
     }
 }
 
