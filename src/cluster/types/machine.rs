@@ -25,7 +25,7 @@ struct Spec {
 impl Thin for Machine {
     type View = VmView;
     const RESOURCE: &'static str = "virtualmachines";
-    const MANY: bool = false;
+    const MANY: bool = true;
 
     fn meta(&self) -> &Meta {
         &self.metadata

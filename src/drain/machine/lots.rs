@@ -306,21 +306,18 @@ pub(in crate::drain) fn chosen(
     vm: Option<&VmView>,
 ) -> Choice {
     let none = BTreeMap::new();
-    let text = |of_vm: Option<&String>, of_pod: Option<&String>| [of_vm.cloned(), of_pod.cloned()];
-    let policy = text(
-        vm.and_then(|v| v.policy.as_ref()),
-        pod.and_then(|p| p.policy.as_ref()),
-    );
-    let deadline = text(
-        vm.and_then(|v| v.deadline.as_ref()),
-        pod.and_then(|p| p.deadline.as_ref()),
-    );
     ways.choose(&Candidate {
         namespace: &name.namespace,
         name: &name.name,
         labels: pod.map_or(&none, |p| &p.labels),
-        policy: [policy[0].as_deref(), policy[1].as_deref()],
-        deadline: [deadline[0].as_deref(), deadline[1].as_deref()],
+        policy: [
+            vm.and_then(|v| v.policy.as_deref()),
+            pod.and_then(|p| p.policy.as_deref()),
+        ],
+        deadline: [
+            vm.and_then(|v| v.deadline.as_deref()),
+            pod.and_then(|p| p.deadline.as_deref()),
+        ],
     })
 }
 

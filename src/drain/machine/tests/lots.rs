@@ -251,7 +251,9 @@ fn a_bad_annotation_is_told_once_and_the_default_applies() {
 
 #[test]
 fn a_deadline_of_its_own() {
-    let mut story = Story::full();
+    let mut policy = policy();
+    policy.on_deadline = OnDeadline::ShutdownVms;
+    let mut story = Story::with(policy, true);
     story.vm("a").vm("b");
     story.pod("a").deadline = Some("1m".into());
     story.allowed();
