@@ -3,7 +3,8 @@ if [ "$1" -eq 0 ]; then
     rm -rf /run/vmdrain-agent
     # The archive names files only; their directories would stay behind.
     for directory in /usr/lib/vmdrain-agent /etc/vmdrain-agent /usr/share/licenses/vmdrain-agent \
-        /usr/share/doc/vmdrain-agent/examples/own-user /usr/share/doc/vmdrain-agent/examples /usr/share/doc/vmdrain-agent \
+        /usr/share/doc/vmdrain-agent/examples/own-user /usr/share/doc/vmdrain-agent/examples/maintenance \
+        /usr/share/doc/vmdrain-agent/examples /usr/share/doc/vmdrain-agent \
         /usr/lib/systemd/system/cri-containerd-.scope.d /usr/lib/systemd/system/crio-.scope.d \
         /usr/lib/systemd/system/crio-conmon-.scope.d /usr/lib/systemd/system/docker-.scope.d; do
         rmdir $directory 2>/dev/null || :

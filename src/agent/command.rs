@@ -1,6 +1,7 @@
 //! Commands that reach the driver from the bus or from a test, each with a way to answer.
 
 use crate::drain::plan::Plan;
+use crate::drain::action::Source;
 use crate::drain::status::Status;
 use crate::drain::trigger::{Ending, Refusal, Trigger};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub enum Command {
     Cancel {
         /// Also delete the VMIMs of the VMs that we marked.
         abort_migrations: bool,
+        /// Name of the maintenance signal that asks; empty: a person or a program.
+        signal: String,
         /// The answer.
         answer: oneshot::Sender<Answer>,
     },
@@ -38,6 +41,8 @@ pub enum Command {
     },
     /// Give the node back.
     Restore(oneshot::Sender<Answer>),
+    /// Who sends maintenance signals.
+    Sources(Vec<Source>),
     /// The status of this very moment: the published one tells times as of the last change.
     Status(oneshot::Sender<Status>),
     /// What would become of every VM now.

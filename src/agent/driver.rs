@@ -128,6 +128,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
         let host = Arc::clone(&self.parts.host);
         self.effects
             .spawn(async move { Done::HostStarted(host.start(to_us).await) });
+        self.machine.set_hooks(self.parts.host.hooks());
         self.machine.handle_timeout(self.parts.clock.now());
         self.settle();
         tokio::pin!(stop);
@@ -168,6 +169,9 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
     }
 
     fn input(&mut self, input: Input) {
+        if let Input::Trigger(..) | Input::Shutdown(_) | Input::Scheduled(_) = &input {
+            self.machine.set_hooks(self.parts.host.hooks());
+        }
         let now = self.parts.clock.now();
         self.machine.handle(input, now);
     }
@@ -188,17 +192,20 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             Command::Trigger(trigger, answer) => (Input::Trigger(token, trigger), answer),
             Command::Cancel {
                 abort_migrations,
+                signal,
                 answer,
             } => (
                 Input::Cancel {
                     token,
                     abort_migrations,
+                    signal,
                 },
                 answer,
             ),
             Command::Extend { by, answer } => (Input::Extend { token, by }, answer),
             Command::Release { ending, answer } => (Input::Release { token, ending }, answer),
             Command::Restore(answer) => (Input::Restore(token), answer),
+            Command::Sources(sources) => return self.input(Input::Sources(sources)),
             Command::Status(answer) => {
                 let _ = answer.send(self.machine.status(self.parts.clock.now()));
                 return;
@@ -322,6 +329,8 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             effect @ (Action::ReadNode(_)
             | Action::Confirm(_)
             | Action::Release(_)
+            | Action::RunHooks { .. }
+            | Action::Acknowledge { .. }
             | Action::TakeHold(_)) => self.carry_out(effect, std::future::ready(()), Box::new(())),
             // After a crash these are known to be ours, or to be done, by the record alone.
             effect @ (Action::Cordon { .. }

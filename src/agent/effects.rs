@@ -37,6 +37,13 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
             id,
             resource_version: version,
         } => node(id, limit, async move { cluster.unmark(&version).await }),
+        Action::Acknowledge {
+            id,
+            resource_version: version,
+            value,
+        } => node(id, limit, async move {
+            cluster.acknowledge(&version, &value).await
+        }),
         Action::Evict { id, pod, dry_run } => (
             id,
             Box::pin(
@@ -87,6 +94,17 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
                         "logind did not answer in time".into(),
                     )
                 }))
+            }),
+        ),
+        Action::RunHooks { id, run } => (
+            id,
+            Box::pin(async move {
+                // Every hook has a limit of its own; the rest is for ending them.
+                let limit = run.all + limit;
+                let report = tokio::time::timeout(limit, host.run_hooks(&run)).await;
+                Outcome::Hooks(
+                    report.map_err(|_| format!("the {} hooks did not end in time", run.gate)),
+                )
             }),
         ),
         Action::Watch

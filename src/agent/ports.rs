@@ -2,11 +2,13 @@
 
 use crate::drain::action::{Fault, HoldView, LogindAnswer, Notice};
 use crate::drain::answer::Reply;
+use crate::drain::hooks::{Gate, Report, Run};
 use crate::drain::plan::Survey;
 use crate::drain::record::Record;
 use crate::drain::time::Mono;
 use crate::drain::trigger::{Schedule, Shutdown, Then};
 use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
+use std::collections::BTreeSet;
 use std::future::Future;
 use tokio::sync::{mpsc, watch};
 
@@ -41,6 +43,12 @@ pub trait Cluster: Send + Sync + 'static {
     fn unmark(
         &self,
         resource_version: &str,
+    ) -> impl Future<Output = Result<NodeView, Fault>> + Send;
+    /// Merge patch: write down which request on the Node was taken.
+    fn acknowledge(
+        &self,
+        resource_version: &str,
+        value: &str,
     ) -> impl Future<Output = Result<NodeView, Fault>> + Send;
     /// POST of an eviction.
     fn evict(
@@ -104,6 +112,15 @@ pub trait Host: Send + Sync + 'static {
     fn release(&self) -> impl Future<Output = Result<HoldView, String>> + Send;
     /// Asks logind to go down.
     fn ask_logind(&self, then: Then) -> impl Future<Output = LogindAnswer> + Send;
+    /// Gates of a drain that have hooks now.
+    fn hooks(&self) -> BTreeSet<Gate> {
+        BTreeSet::new()
+    }
+    /// Runs the hooks of a gate within the limits that stand in `run`.
+    fn run_hooks(&self, run: &Run) -> impl Future<Output = Report> + Send {
+        let _ = run;
+        std::future::ready(Report::default())
+    }
     /// `STATUS=` for `systemctl status`; nothing where there is no service manager.
     fn status_line(&self, text: &str);
 }

@@ -4,13 +4,13 @@ use super::command::Handle;
 use super::driver::{self, Parts};
 use super::patience;
 use super::ports::Host;
-use crate::bus;
+use crate::bus::{self, maintenance::Listener};
 use crate::cluster::{self, ConnectError, Connected, KubeCluster, Origin};
 use crate::config::{Live, Settings};
 use crate::drain::policy::Policy;
 use crate::host::{
-    self, BootClock, EndingHost, FileStore, Identity, Instance, Logind, NotAlone, Signal, Signals,
-    notify,
+    self, BootClock, EndingHost, FileStore, Hooks, Identity, Instance, Logind, NotAlone, Signal,
+    Signals, notify,
 };
 use crate::telemetry::catalog::message_id;
 use crate::telemetry::logging;
@@ -75,6 +75,13 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
     });
     let mut driving = tokio::spawn(driving);
     let service = bus::Service::start(setup.bus.clone(), handle.clone(), settings.timing.host);
+    let (entries, watched) = watch::channel(settings.maintenance.clone());
+    let listener = Listener::start(
+        setup.bus.clone(),
+        handle.clone(),
+        watched,
+        settings.timing.host,
+    );
     let ready = tokio::spawn(ready_when_held(handle.clone()));
     let watchdog = tokio::spawn(watchdog(handle.clone()));
     loop {
@@ -88,11 +95,20 @@ pub async fn run(mut setup: Setup) -> Result<(), RunError> {
         };
         match signal {
             Signal::Terminate | Signal::Interrupt => break,
-            Signal::Reload => reload_settings(&mut setup, &node_name, &identity, &policies),
+            Signal::Reload => {
+                reload_settings(&mut setup, &node_name, &identity, &policies);
+                let now = &setup.live.current().settings.maintenance;
+                entries.send_if_modified(|entries| {
+                    let news = entries != now;
+                    entries.clone_from(now);
+                    news
+                });
+            }
             Signal::Report => report(&handle).await,
         }
     }
     notify::stopping();
+    drop(listener);
     drop(stop);
     ready.abort();
     watchdog.abort();
@@ -140,7 +156,10 @@ pub async fn stopping(
         })
         .ok();
     let identity = Identity::ask(None, &settings.timing.host).await;
-    alone_with(settings, EndingHost, identity, alone, stop).await
+    let host = EndingHost {
+        hooks: hooks(settings),
+    };
+    alone_with(settings, host, identity, alone, stop).await
 }
 
 async fn alone_with<H: Host>(
@@ -315,8 +334,14 @@ fn logind(settings: &Settings, bus: Option<String>) -> Logind {
         bus,
         folder: Some(settings.host.logind_dir.clone()),
         timing: settings.timing.host,
+        hooks: hooks(settings),
         ..host::Options::default()
     })
+}
+
+fn hooks(settings: &Settings) -> Option<Hooks> {
+    let folder = &settings.gates.hooks;
+    (!folder.as_os_str().is_empty()).then(|| Hooks::new(folder.clone()))
 }
 
 /// Jitter and drain ids only have to differ from one start to the next.

@@ -2,7 +2,7 @@
 
 use super::error::BusError;
 use super::facts::{Facts, Newest};
-use super::gate::Gate;
+use super::gate::{Act, Gate};
 use super::options::{self, Options};
 use crate::agent::command::{Answer, Command, Handle};
 use crate::host::clock;
@@ -80,8 +80,8 @@ impl Agent1 {
         #[zbus(header)] call: Header<'_>,
         options: Options,
     ) -> Result<String, BusError> {
-        self.gate.pass(bus, &call).await?;
         let trigger = options::trigger_from(&options)?;
+        self.gate.pass_trigger(bus, &call, &trigger).await?;
         self.command(|answer| Command::Trigger(trigger, answer))
             .await
     }
@@ -94,10 +94,11 @@ impl Agent1 {
         #[zbus(header)] call: Header<'_>,
         options: Options,
     ) -> Result<String, BusError> {
-        self.gate.pass(bus, &call).await?;
+        self.gate.pass(bus, &call, Act::Cancel).await?;
         let abort_migrations = options::cancel_from(&options)?;
         self.command(|answer| Command::Cancel {
             abort_migrations,
+            signal: String::new(),
             answer,
         })
         .await
@@ -111,7 +112,7 @@ impl Agent1 {
         #[zbus(header)] call: Header<'_>,
         by_usec: u64,
     ) -> Result<String, BusError> {
-        self.gate.pass(bus, &call).await?;
+        self.gate.pass(bus, &call, Act::Extend).await?;
         let by = options::extension_from(by_usec)?;
         self.command(|answer| Command::Extend { by, answer }).await
     }
@@ -125,7 +126,7 @@ impl Agent1 {
         #[zbus(header)] call: Header<'_>,
         options: Options,
     ) -> Result<String, BusError> {
-        self.gate.pass(bus, &call).await?;
+        self.gate.pass(bus, &call, Act::Release).await?;
         let ending = options::release_from(&options)?;
         self.command(|answer| Command::Release { ending, answer })
             .await
@@ -139,7 +140,7 @@ impl Agent1 {
         #[zbus(header)] call: Header<'_>,
         options: Options,
     ) -> Result<String, BusError> {
-        self.gate.pass(bus, &call).await?;
+        self.gate.pass(bus, &call, Act::Restore).await?;
         options::none_from(&options, "Restore")?;
         self.command(Command::Restore).await
     }

@@ -12,6 +12,8 @@
 //! | `options.rs` | which keys `Trigger` and `Cancel` take, on the wire and back |
 //! | `facts.rs` | what the properties are worth, and which have changed |
 //! | `gate.rs` | who may call what |
+//! | `polkit.rs` | what polkit says |
+//! | `maintenance/` | which signals of others ask for a drain |
 //! | `service.rs` | how the interface is kept on the bus and its signals are sent |
 //! | `client.rs` | how the command line asks the daemon |
 
@@ -20,7 +22,9 @@ pub mod client;
 pub mod error;
 pub mod facts;
 pub mod gate;
+pub mod maintenance;
 pub mod options;
+pub mod polkit;
 pub mod service;
 
 pub use client::{Client, ClientError};

@@ -48,6 +48,8 @@ pub fn trigger_to(trigger: &Trigger) -> Options {
         keep_cordoned,
         shutdown_vms,
         stop_job,
+        // Signals are the agent's own to hear.
+        signal: _,
     } = trigger;
     let mut options = Options::new();
     put_word(&mut options, "then", then.as_ref());
@@ -232,6 +234,7 @@ mod tests {
             keep_cordoned: true,
             shutdown_vms: true,
             stop_job: true,
+            signal: String::new(),
         };
         for trigger in [Trigger::default(), full] {
             assert_eq!(trigger_from(&trigger_to(&trigger)), Ok(trigger));

@@ -1,5 +1,6 @@
 //! What can be typed? Commands, options and their help.
 
+use super::rbac::Part;
 use crate::drain::policy::{OnDeadline, seconds};
 use crate::drain::trigger::{Then, Trigger};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -190,6 +191,23 @@ Exit code 11: warnings, 12: failures.")]
         #[command(subcommand)]
         what: ConfigCommand,
     },
+    /// Print the manifests that give the agent more rights in the cluster
+    #[command(after_help = "\
+Examples:
+  vmdrain-agent rbac | kubectl apply -f -    see VMIs, migrations and budgets: reads, own-node-policy
+  vmdrain-agent rbac reads cancel            these parts
+  vmdrain-agent rbac --list                  what there is
+
+Nothing of it is needed to drain, cordon and restore with the kubelet's identity.
+docs/security.md says what each part opens.")]
+    Rbac {
+        /// Parts; none: reads and own-node-policy
+        #[arg(value_enum, value_name = "PART", hide_possible_values = true)]
+        parts: Vec<Part>,
+        /// Say which parts there are
+        #[arg(long, conflicts_with = "parts")]
+        list: bool,
+    },
     /// Print the completions of a shell
     #[command(after_help = "\
 Example:
@@ -299,6 +317,7 @@ impl How {
             keep_cordoned: self.keep_cordoned,
             shutdown_vms: false,
             stop_job: false,
+            signal: String::new(),
         }
     }
 }

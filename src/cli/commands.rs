@@ -8,7 +8,7 @@ use super::hold_stop;
 use super::run;
 use super::screen::Screen;
 use super::watch::{self, Waiting};
-use super::{interrupts, manual, settings, table};
+use super::{interrupts, manual, rbac, settings, table};
 use crate::agent::service::Setup;
 use crate::bus::Client;
 use crate::config::{Live, Sources};
@@ -68,6 +68,8 @@ pub(super) async fn carry_out(args: Args, screen: &mut Screen) -> Result<Exit, F
                 ConfigCommand::Check => settings::check(&sources, screen),
             }
         }
+        Command::Rbac { list: true, .. } => rbac::list(screen),
+        Command::Rbac { parts, .. } => rbac::print(&parts, screen),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "vmdrain-agent", &mut text);

@@ -91,6 +91,7 @@ impl Daemon for Handle {
     async fn cancel(&self, abort_migrations: bool) -> Result<String, CallError> {
         ask(self, |answer| Command::Cancel {
             abort_migrations,
+            signal: String::new(),
             answer,
         })
         .await

@@ -13,6 +13,7 @@
 //! | `look.rs`, `screen.rs` | what the reader's terminal can do |
 //! | `manual.rs` | what the man pages say |
 //! | `settings.rs` | `config show` and `config check` |
+//! | `rbac.rs` | which manifests give the agent more rights |
 //! | `failure.rs`, `exit.rs` | how a failure is told, and with which number |
 
 pub mod args;
@@ -27,6 +28,7 @@ pub mod look;
 mod manual;
 pub mod plan;
 mod progress;
+mod rbac;
 pub mod run;
 pub mod screen;
 mod settings;

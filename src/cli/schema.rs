@@ -7,7 +7,7 @@ use crate::drain::eta::Span;
 use crate::drain::phase::Phase;
 use crate::drain::plan::{Plan, PlanBudget, PlanCure, PlanVm};
 use crate::drain::status::{
-    DrainStatus, HolderStatus, MalformedStatus, RestoreStatus, ScheduledStatus, Status, VmPhase,
+    DrainStatus, HolderStatus, MaintenanceStatus, MalformedStatus, RestoreStatus, ScheduledStatus, Status, VmPhase,
 };
 use crate::drain::trigger::Then;
 use serde_json::{Value, json};
@@ -135,6 +135,7 @@ fn full() -> Status {
     status.blind = vec!["VMIs".into()];
     status.malformed = vec![MalformedStatus::default()];
     status.warnings = vec!["look".into()];
+    status.maintenance = vec![MaintenanceStatus::default()];
     status
 }
 
@@ -195,6 +196,7 @@ fn every_key_is_described_and_required_and_no_other() {
         ("/$defs/restore", "/restore"),
         ("/$defs/vm", "/vms/0"),
         ("/$defs/malformed", "/malformed/0"),
+        ("/$defs/maintenance", "/maintenance/0"),
     ] {
         let rule = schema.pointer(rule).expect("it exists");
         let printed = keys(status.pointer(part).expect("it exists"));
@@ -219,6 +221,7 @@ fn every_phase_has_its_word() {
         Phase::FallingBack,
         Phase::Holding,
         Phase::Confirming,
+        Phase::Gates,
         Phase::Drained,
         Phase::Deadline,
         Phase::Cancelling,

@@ -54,7 +54,14 @@ pub(super) fn check(sources: &Sources, screen: &mut Screen) -> Result<Exit, Fail
 /// A file that could be used as it is, with the origin beside each value.
 fn as_toml(shown: &[Shown]) -> String {
     let mut sections: BTreeMap<&str, Vec<(String, &str)>> = BTreeMap::new();
+    let mut tables = String::new();
     for one in shown {
+        if let Some(entries) = entries(&one.value) {
+            for entry in entries {
+                let _ = write!(tables, "\n[[{}]]  # {}\n{entry}", one.key, one.origin);
+            }
+            continue;
+        }
         let (section, name) = one.key.rsplit_once('.').unwrap_or(("", &one.key));
         sections
             .entry(section)
@@ -72,10 +79,24 @@ fn as_toml(shown: &[Shown]) -> String {
         if !text.is_empty() {
             text.push('\n');
         }
-        let _ = writeln!(text, "[{section}]");
+        if !section.is_empty() {
+            let _ = writeln!(text, "[{section}]");
+        }
         for (setting, origin) in keys {
             let _ = writeln!(text, "{}  # {origin}", pad(&setting, width));
         }
     }
+    text.push_str(&tables);
     text
+}
+
+/// A list of tables, each as TOML: they come last, in blocks of their own.
+fn entries(value: &serde_json::Value) -> Option<Vec<String>> {
+    let list = value.as_array().filter(|list| !list.is_empty())?;
+    list.iter()
+        .map(|entry| {
+            let table = entry.as_object()?;
+            toml::to_string(table).ok()
+        })
+        .collect()
 }

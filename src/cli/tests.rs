@@ -172,6 +172,7 @@ fn every_option_of_a_trigger_reaches_the_request() {
             keep_cordoned: true,
             shutdown_vms: false,
             stop_job: false,
+            signal: String::new(),
         }
     );
     let Command::Trigger { then, how } = parse("trigger").expect("good").command else {

@@ -9,6 +9,7 @@ use super::types::Thin;
 use super::types::guard::malformed;
 use super::types::migration::{Migration, VMI_NAME_LABEL};
 use super::types::node::{CORDON_ANNOTATION, Node};
+use crate::drain::request::HANDLED_ANNOTATION;
 use super::types::pod::Pod;
 use super::types::vmi::Vmi;
 use crate::agent::ports::Clock;
@@ -66,6 +67,17 @@ impl<C: Clock> KubeCluster<C> {
     pub(super) async fn patch_unmark(&self, resource_version: &str) -> Result<NodeView, Fault> {
         let what = format!("remove our marker from node {}", self.node_name);
         let patch = json!({"metadata": {"annotations": {CORDON_ANNOTATION: null}}});
+        self.patch_node(&what, resource_version, patch).await
+    }
+
+    /// Write down which request was taken.
+    pub(super) async fn patch_handled(
+        &self,
+        resource_version: &str,
+        value: &str,
+    ) -> Result<NodeView, Fault> {
+        let what = format!("mark a request on node {} as taken", self.node_name);
+        let patch = json!({"metadata": {"annotations": {HANDLED_ANNOTATION: value}}});
         self.patch_node(&what, resource_version, patch).await
     }
 

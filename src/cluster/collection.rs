@@ -170,7 +170,7 @@ impl Collection {
     pub(crate) fn forbidden(&self, fault: &Fault) -> String {
         if self.vital {
             format!(
-                "{}. The kubelet of a node may do this for its own node: check `cluster.kubeconfig` and `cluster.node_name`",
+                "{}. The kubelet of a node may do this for its own node, an identity of its own with rbac/service-account.yaml: check `cluster.kubeconfig` and `cluster.node_name`",
                 fault.text
             )
         } else {

@@ -202,6 +202,10 @@ impl<C: Clock> Cluster for KubeCluster<C> {
         self.patch_unmark(resource_version).await
     }
 
+    async fn acknowledge(&self, resource_version: &str, value: &str) -> Result<NodeView, Fault> {
+        self.patch_handled(resource_version, value).await
+    }
+
     async fn evict(&self, pod: &ObjectRef, dry_run: bool) -> Result<Reply, Fault> {
         self.post_eviction(pod, dry_run).await
     }

@@ -2,6 +2,7 @@
 
 use super::error::{ConfigError, Problem};
 use super::keys;
+use super::maintenance;
 use super::raw::{self, Raw};
 use super::settings::Settings;
 use super::sources::{Layer, Sources};
@@ -97,10 +98,17 @@ fn merge(layers: &[Layer], raws: &[Raw]) -> Result<Settings, String> {
                 .map_err(|why| why.to_string())?;
         }
     }
-    let merged: Value = builder
+    let mut merged: Value = builder
         .build()
         .and_then(Config::try_deserialize)
         .map_err(|why| why.to_string())?;
+    // Every other list is replaced as a whole; a package that adds a signal must not take away another one's.
+    let entries = raws
+        .iter()
+        .filter_map(|raw| raw.values.get(maintenance::KEY));
+    if let Some(all) = merged.get_mut(maintenance::KEY) {
+        *all = maintenance::merged(entries);
+    }
     let mut settings: Settings = serde_json::from_value(merged).map_err(|why| why.to_string())?;
     // The core knows this one under its own name; there is one key for it.
     settings.timing.core.request = settings.cluster.request_timeout;
@@ -118,13 +126,22 @@ fn files(layers: &[Layer]) -> Vec<String> {
 }
 
 fn origins(raws: &[Raw]) -> BTreeMap<String, String> {
-    raws.iter()
+    let mut origins: BTreeMap<String, String> = raws
+        .iter()
         .flat_map(|raw| {
             let origin = &raw.origin;
             raw.values.keys().map(move |key| (key, origin))
         })
         .map(|(key, origin)| (key.clone(), origin.clone()))
-        .collect()
+        .collect();
+    let of_entries = raws
+        .iter()
+        .filter(|raw| raw.values.contains_key(maintenance::KEY));
+    let all: Vec<&str> = of_entries.map(|raw| raw.origin.as_str()).collect();
+    if !all.is_empty() {
+        origins.insert(maintenance::KEY.to_owned(), all.join(", "));
+    }
+    origins
 }
 
 impl Loaded {

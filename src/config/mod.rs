@@ -20,6 +20,7 @@
 pub mod error;
 mod keys;
 pub mod load;
+pub mod maintenance;
 mod policy;
 mod raw;
 pub mod settings;
@@ -28,6 +29,7 @@ pub mod values;
 
 pub use error::{ConfigError, Problem};
 pub use load::{Live, Loaded};
+pub use maintenance::Maintenance;
 pub use settings::Settings;
 pub use sources::Sources;
 

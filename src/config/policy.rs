@@ -2,6 +2,7 @@
 
 use super::settings::Settings;
 use super::values::span_text;
+use crate::drain::hooks::Knobs;
 use crate::drain::policy::{Policy, Timing};
 use crate::drain::ways::Ways;
 use serde_json::{Map, Value};
@@ -21,6 +22,11 @@ impl Settings {
             on_scheduled: self.host.on_scheduled_shutdown,
             migration_rate: self.budget.rate(),
             margin: self.budget.margin,
+            requests: self.request.node_annotation,
+            hooks: Knobs {
+                timeout: self.gates.hook_timeout,
+                failure: self.gates.hook_failure,
+            },
             restore: self.restore.enabled,
             restore_wait: self.restore.wait,
             ways: Ways {
@@ -53,12 +59,16 @@ impl Settings {
             &mut fast.cluster.request_timeout,
             &mut fast.budget.margin,
             &mut fast.restore.wait,
+            &mut fast.gates.hook_timeout,
         ] {
             *span = quicken(*span);
         }
         fast.drain.deadline = fast.drain.deadline.map(quicken);
         for rule in &mut fast.policy.rule {
             rule.deadline = rule.deadline.map(quicken);
+        }
+        for entry in &mut fast.maintenance {
+            entry.deadline = entry.deadline.map(quicken);
         }
         fast.budget.migration_rate = Some(quicker_rate(self.budget.rate(), factor));
         let mut timing = serde_json::to_value(&self.timing).map_err(|why| why.to_string())?;

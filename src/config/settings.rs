@@ -4,7 +4,9 @@
 //! the two. A key appears here when something reads it, not before.
 
 use super::keys;
+use super::maintenance::Maintenance;
 use super::values::{auto_rate, auto_span, span};
+use crate::drain::hooks::{Knobs, OnFailure};
 use crate::drain::policy::{
     Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing, seconds,
 };
@@ -27,8 +29,14 @@ pub struct Settings {
     pub budget: Budget,
     /// This host.
     pub host: Host,
+    /// Requests from the cluster.
+    pub request: Request,
+    /// What a drain waits for beside its VMs.
+    pub gates: Gates,
     /// After the boot.
     pub restore: Restore,
+    /// `[[maintenance]]`: signals on the bus that ask for something.
+    pub maintenance: Vec<Maintenance>,
     /// The journal.
     pub log: Log,
     /// Time constants; nobody should have to touch them.
@@ -169,6 +177,38 @@ impl Default for Host {
     }
 }
 
+/// `[request]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Request {
+    /// The annotation `vmdrain.io/request` on the own Node is obeyed; the Node is watched for it.
+    pub node_annotation: bool,
+}
+
+/// `[gates]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gates {
+    /// Where `pre-drain.d`, `post-drain.d` and `pre-release.d` are; empty: no hooks.
+    pub hooks: PathBuf,
+    /// How long one hook may take.
+    #[serde(with = "span")]
+    pub hook_timeout: Duration,
+    /// What a failed hook does to the drain.
+    pub hook_failure: OnFailure,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        let knobs = Knobs::default();
+        Self {
+            hooks: "/etc/vmdrain-agent".into(),
+            hook_timeout: knobs.timeout,
+            hook_failure: knobs.failure,
+        }
+    }
+}
+
 /// `[restore]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -219,10 +259,11 @@ pub struct Constants {
 }
 
 /// Waits that may be left out; any other duration or count of zero makes no sense.
-const MAY_BE_ZERO: [&str; 4] = [
+const MAY_BE_ZERO: [&str; 5] = [
     "budget.margin",
     "timing.linger",
     "timing.queue_patience",
+    "timing.settle",
     "timing.stop_slack",
 ];
 
@@ -254,6 +295,10 @@ impl Settings {
         if !self.host.logind_dir.is_absolute() {
             fault("host.logind_dir", "is not an absolute path");
         }
+        let hooks = &self.gates.hooks;
+        if !hooks.as_os_str().is_empty() && !hooks.is_absolute() {
+            fault("gates.hooks", "is not an absolute path");
+        }
         if let Err(why) = crate::telemetry::logging::filter(&self.log.level) {
             fault("log.level", &why);
         }
@@ -273,6 +318,15 @@ impl Settings {
         for (at, rule) in self.policy.rule.iter().enumerate() {
             if let Some(why) = rule.trouble() {
                 fault("policy.rule", &format!("number {} {why}", at + 1));
+            }
+        }
+        if self.drain.allow_guest_shutdown == Consent::Never {
+            for entry in self.maintenance.iter().filter(|entry| entry.shuts_down()) {
+                let what = format!(
+                    "entry \"{}\": shuts guests down, and drain.allow_guest_shutdown is \"never\"",
+                    entry.name
+                );
+                fault("maintenance", &what);
             }
         }
         let timing = &self.timing.core;

@@ -162,12 +162,13 @@ fn what_is_planned_is_refused_with_not_yet() {
         ),
         ("drain.allow_empty_dir = true", "drain.allow_empty_dir"),
         ("host.wall = true", "host.wall"),
-        ("gates.hook_timeout = '5s'", "gates.hook_timeout"),
-        ("request.node_annotation = true", "request.node_annotation"),
+        (
+            "gates.volume_attachments = '5s'",
+            "gates.volume_attachments",
+        ),
         ("coordination.slots = 1", "coordination.slots"),
         ("report.keep = 5", "report.keep"),
         ("metrics.listen = 'unix:/x'", "metrics.listen"),
-        ("[[maintenance]]\nname = 'ups'", "maintenance"),
     ];
     for (toml, key) in table {
         let said = complaint(toml);
@@ -490,6 +491,100 @@ fn durations_and_rates_are_written_as_they_are_read() {
     ] {
         assert!(values::parse_rate(bad).is_err(), "{bad}");
     }
+}
+
+/// An entry, with one line replaced or added.
+fn entry(change: &str) -> String {
+    let mut lines = vec![
+        "name = 'ups'",
+        "sender = 'org.freedesktop.UPower'",
+        "path = '/org/freedesktop/UPower'",
+        "interface = 'org.freedesktop.DBus.Properties'",
+        "member = 'PropertiesChanged'",
+        "action = 'drain'",
+    ];
+    let key = change.split(' ').next().unwrap_or_default();
+    lines.retain(|line| line.split(' ').next() != Some(key));
+    lines.push(change);
+    format!("[[maintenance]]\n{}\n", lines.join("\n"))
+}
+
+#[test]
+fn a_wrong_maintenance_entry_is_named_with_its_key() {
+    let table = [
+        ("name = ''", "name: has to be 1 to 64"),
+        (
+            "bus = 'session'",
+            "unknown variant `session`, expected `system`",
+        ),
+        (
+            "sender = 'UPower'",
+            "sender: 'UPower' is neither \"root\" nor a name on the bus",
+        ),
+        ("sender = ':1.5'", "sender: ':1.5' is neither"),
+        ("sender = 'root'", "io.vmdrain.Maintenance1 alone"),
+        ("path = 'org/x'", "path: 'org/x' is no object path"),
+        ("interface = 'x'", "interface: 'x' is no interface"),
+        ("member = 'a.b'", "member: 'a.b' is no name of a signal"),
+        (
+            "args = { x = true }",
+            "args: 'x' is no number of an argument",
+        ),
+        ("args = { '1.' = true }", "args: '1.' is no number"),
+        (
+            "args = { 0 = { a = 1 } }",
+            "args: '0' has to be a text, a number",
+        ),
+        ("args = { 0 = [] }", "args: '0' has to be a text, a number"),
+        ("action = 'halt'", "unknown variant `halt`"),
+        ("deadline = 'soon'", "'soon' is not a duration"),
+        ("deadline = '0s'", "deadline: is zero"),
+        ("on_deadline = 'pray'", "unknown variant `pray`"),
+        ("colour = 'red'", "unknown field `colour`"),
+    ];
+    for (change, words) in table {
+        let said = complaint(&entry(change));
+        assert!(
+            said.starts_with("the.toml: maintenance: entry 1 (\""),
+            "{change}: {said}"
+        );
+        assert!(said.contains(words), "{change}: {said}");
+    }
+    let said = complaint("[[maintenance]]\nname = 'ups'");
+    assert!(said.contains("entry 1 (\"ups\"): missing field"), "{said}");
+    assert!(complaint("maintenance = 5").contains("list of tables"));
+    let twice = entry("name = 'ups'").repeat(2);
+    assert!(complaint(&twice).contains("entry 2 (\"ups\"): name: there are two"));
+    let timed = entry("action = 'cancel'") + "deadline = '5m'";
+    assert!(complaint(&timed).contains("are for a drain"));
+}
+
+#[test]
+fn entries_of_all_files_count_and_one_of_the_same_name_replaces() {
+    let sources = Sources {
+        texts: vec![
+            ("a.toml".into(), entry("deadline = '1m'")),
+            ("b.toml".into(), entry("name = 'updates'")),
+            ("c.toml".into(), entry("deadline = '2m'")),
+        ],
+        ..Sources::default()
+    };
+    let loaded = sources.load().expect("good");
+    let all: Vec<_> = loaded
+        .settings
+        .maintenance
+        .iter()
+        .map(|e| (e.name.as_str(), e.deadline.map(|d| d.as_secs())))
+        .collect();
+    assert_eq!(all, [("ups", Some(120)), ("updates", None)]);
+    assert_eq!(loaded.origin("maintenance"), "a.toml, b.toml, c.toml");
+    let written = loaded.settings.to_toml().expect("TOML");
+    assert_eq!(
+        text(&written).load().expect("good").settings,
+        loaded.settings
+    );
+    let fast = loaded.settings.scaled(60.0).expect("scaled");
+    assert_eq!(fast.maintenance[0].deadline, Some(Duration::from_secs(2)));
 }
 
 #[test]

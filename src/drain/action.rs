@@ -1,6 +1,7 @@
 //! What the core can ask the world for, and what comes back: data only.
 
 use super::answer::Reply;
+use super::hooks::{Report, Run};
 use super::record::Record;
 use super::trigger::{Ending, Refusal, Schedule, Shutdown, Then, Trigger};
 use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
@@ -49,6 +50,15 @@ pub enum Action {
         id: EffectId,
         /// The precondition.
         resource_version: String,
+    },
+    /// One merge patch: the annotation `vmdrain.io/handled`, with precondition. Answer: [`Outcome::Node`].
+    Acknowledge {
+        /// Number of this effect.
+        id: EffectId,
+        /// The precondition.
+        resource_version: String,
+        /// The request that is taken.
+        value: String,
     },
     /// POST `pods/eviction` (policy/v1) with UID precondition. Answer: [`Outcome::Reply`].
     Evict {
@@ -104,6 +114,13 @@ pub enum Action {
         id: EffectId,
         /// What to ask for.
         then: Then,
+    },
+    /// Run the hooks of a gate. Answer: [`Outcome::Hooks`].
+    RunHooks {
+        /// Number of this effect.
+        id: EffectId,
+        /// Which, for how long, and what they are told.
+        run: Run,
     },
     /// The answer to a command.
     Answer(Token, Result<String, Refusal>),
@@ -207,6 +224,19 @@ pub struct Holder {
     pub uid: u32,
 }
 
+/// Who sends a maintenance signal, as the adapter sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Name of the signal in the configuration.
+    pub name: String,
+    /// Whose it has to be.
+    pub sender: String,
+    /// What it asks for.
+    pub action: String,
+    /// Why it cannot come now; empty when all is well.
+    pub trouble: String,
+}
+
 /// The result of an effect.
 #[allow(
     clippy::large_enum_variant,
@@ -224,6 +254,8 @@ pub enum Outcome {
     Hold(Result<HoldView, String>),
     /// logind's answer.
     Logind(LogindAnswer),
+    /// How the hooks ended, or why nobody can say.
+    Hooks(Result<Report, String>),
 }
 
 /// Everything that can reach the core.
@@ -250,6 +282,8 @@ pub enum Input {
         token: Token,
         /// Also delete the VMIMs of the VMs that we marked.
         abort_migrations: bool,
+        /// Name of the maintenance signal that asks; empty: a person or a program.
+        signal: String,
     },
     /// An operator moves the deadline.
     Extend {
@@ -267,6 +301,8 @@ pub enum Input {
     },
     /// An operator gives the node back by hand.
     Restore(Token),
+    /// Who sends maintenance signals, whenever that has changed.
+    Sources(Vec<Source>),
     /// The host adapter has started; a shutdown that was pending then was told before this.
     HostReady,
     /// The newest picture.

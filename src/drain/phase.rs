@@ -16,6 +16,8 @@ pub enum Phase {
     Holding,
     /// Nothing seems to be left: fresh lists decide.
     Confirming,
+    /// No VM is left; the `post-drain` hooks run.
+    Gates,
     /// Empty. The hold is released, or logind was asked, or the node just stays drained.
     Drained,
     /// The deadline came first; VMs are left.
@@ -40,6 +42,7 @@ impl Phase {
             Self::FallingBack => "falling_back",
             Self::Holding => "holding",
             Self::Confirming => "confirming",
+            Self::Gates => "gates",
             Self::Drained => "drained",
             Self::Deadline => "deadline",
             Self::Cancelling => "cancelling",
@@ -58,6 +61,7 @@ impl Phase {
                 | Self::FallingBack
                 | Self::Holding
                 | Self::Confirming
+                | Self::Gates
         )
     }
 

@@ -3,6 +3,7 @@
 //! Every time constant of the core is here, so that a test can speed all of them up.
 
 use super::boot::{Start, Userspace};
+use super::hooks::Knobs;
 use super::time::Mono;
 use super::ways::Ways;
 use serde::{Deserialize, Serialize};
@@ -119,6 +120,10 @@ pub struct Policy {
     pub migration_rate: u64,
     /// Kept free between our deadline and logind's limit.
     pub margin: Duration,
+    /// Requests on the own Node are taken.
+    pub requests: bool,
+    /// How hooks are run.
+    pub hooks: Knobs,
     /// A node that we cordoned is given back after the boot.
     pub restore: bool,
     /// How long that may take before what is missing is told as a warning.
@@ -157,6 +162,10 @@ pub struct Timing {
     /// How long a source pod may keep running after its VM has moved before we go on without it (full tier).
     #[serde(with = "seconds")]
     pub linger: Duration,
+    /// How long a VM that has just arrived here is let be before it is evicted. virt-controller passes over a marked VM while
+    /// its old source pod still ends, and looks again only with the next heartbeat, a minute or two later.
+    #[serde(with = "seconds")]
+    pub settle: Duration,
     /// How long the cluster's slots may be taken by others before we join KubeVirt's own queue.
     #[serde(with = "seconds")]
     pub queue_patience: Duration,
@@ -205,6 +214,7 @@ impl Default for Timing {
             ask_again: s(10),
             mark_missing: s(30),
             linger: s(60),
+            settle: s(10),
             queue_patience: s(15),
             slot_patience: s(300),
             picture_stale: s(60),
@@ -239,6 +249,8 @@ impl Policy {
             on_scheduled: OnScheduled::default(),
             migration_rate: 1 << 30,
             margin: Duration::from_secs(30),
+            requests: false,
+            hooks: Knobs::default(),
             restore: true,
             restore_wait: Duration::from_secs(900),
             ways: Ways::default(),

@@ -44,6 +44,8 @@ pub struct Status {
     pub scheduled: Option<ScheduledStatus>,
     /// Anything else a person should know, loudest first.
     pub warnings: Vec<String>,
+    /// Signals on the bus that are listened to.
+    pub maintenance: Vec<MaintenanceStatus>,
 }
 
 impl Status {
@@ -74,6 +76,7 @@ impl Status {
             && self.scheduled.as_ref().map(|s| s.kind) == other.scheduled.as_ref().map(|s| s.kind)
             && self.warnings == other.warnings
             && self.to_start == other.to_start
+            && self.maintenance == other.maintenance
     }
 }
 
@@ -155,6 +158,20 @@ pub struct ScheduledStatus {
     pub kind: Option<Then>,
     /// Seconds until it comes (negative: it is late).
     pub due_in: f64,
+}
+
+/// A maintenance signal that is listened to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MaintenanceStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Whose it has to be.
+    pub sender: String,
+    /// What it asks for.
+    pub action: String,
+    /// Why it cannot come now; empty when all is well.
+    pub trouble: String,
 }
 
 /// The cordon.

@@ -84,6 +84,8 @@ pub struct Track {
     pub made_by: Option<String>,
     /// It is an inbound migration that never was active here.
     pub inbound: bool,
+    /// When it arrived here, where this drain saw it come.
+    pub arrived: Option<Mono>,
     /// What is to become of it.
     pub lot: Lot,
     /// VMIMs that are to take this VM away, begun in this drain.

@@ -65,6 +65,10 @@ pub struct Trigger {
     /// under way is joined, and what may be done when the host goes down may be done.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stop_job: bool,
+    /// Name of the maintenance signal that asks; empty: a person or a program. Such a one joins a drain that is under
+    /// way: the earlier deadline counts, and what is asked for on top.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub signal: String,
 }
 
 /// A shutdown that logind has announced.
@@ -116,6 +120,14 @@ pub enum Refusal {
     /// There is nothing to call off.
     #[error("no drain is running, so there is nothing to cancel")]
     NothingToCancel,
+    /// A signal calls off what no signal began.
+    #[error(
+        "the drain that is running (id {id}) was not begun by a maintenance signal, so a signal does not call it off; `vmdrain-agent cancel` does"
+    )]
+    NotASignalsDrain {
+        /// Its id.
+        id: String,
+    },
     /// logind is already waiting for us.
     #[error(
         "the host is already going down and logind cannot take that back: the drain goes on so that no VM is killed. On systemd 257 and later `shutdown -c` calls the shutdown off, and the drain with it"

@@ -82,6 +82,8 @@ pub enum Wait {
         /// Where it comes from.
         from: String,
     },
+    /// It has just arrived: KubeVirt does not send it on before its old pod elsewhere has ended.
+    Settling,
     /// The VM has moved, its old pod here is still ending.
     LeftOver,
     /// The guest is shutting down.
@@ -204,6 +206,9 @@ impl fmt::Display for Wait {
             }
             Self::Arriving { from } => {
                 write!(f, "inbound migration from {from}, it must arrive before it can be sent on")
+            }
+            Self::Settling => {
+                f.write_str("has just arrived; KubeVirt sends no VM on while its old pod still ends, so it is evicted in a moment")
             }
             Self::LeftOver => f.write_str("has moved away, its old pod here is still ending"),
             Self::ShuttingDown => f.write_str("guest is shutting down"),

@@ -2,15 +2,21 @@
 //!
 //! logind ends with the other units; a question to it would wait for an activation that can never come.
 
+use super::hooks::Hooks;
 use super::notify;
 use crate::agent::ports::{Host, HostEvent};
 use crate::drain::action::{HoldView, LogindAnswer};
+use crate::drain::hooks::{Gate, Report, Run};
 use crate::drain::trigger::Then;
+use std::collections::BTreeSet;
 use tokio::sync::mpsc;
 
 /// A host that is going down; the stop job itself is what holds it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct EndingHost;
+#[derive(Clone, Debug, Default)]
+pub struct EndingHost {
+    /// Hooks at the gates of a drain; `None`: there are none.
+    pub hooks: Option<Hooks>,
+}
 
 impl Host for EndingHost {
     async fn start(&self, _events: mpsc::Sender<HostEvent>) -> Result<HoldView, String> {
@@ -29,6 +35,17 @@ impl Host for EndingHost {
         LogindAnswer::Failed(format!(
             "the host is going down already, so nobody is asked to {then}"
         ))
+    }
+
+    fn hooks(&self) -> BTreeSet<Gate> {
+        self.hooks.as_ref().map(Hooks::gates).unwrap_or_default()
+    }
+
+    async fn run_hooks(&self, run: &Run) -> Report {
+        match &self.hooks {
+            Some(hooks) => hooks.run(run).await,
+            None => Report::default(),
+        }
     }
 
     fn status_line(&self, text: &str) {

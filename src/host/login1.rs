@@ -192,8 +192,17 @@ pub async fn manager(bus: &Connection) -> zbus::Result<ManagerProxy<'static>> {
 
 /// The unique name of logind now.
 pub async fn owner(bus: &Connection, limit: Duration) -> Result<String, CallError> {
+    owner_of(bus, NAME, limit).await
+}
+
+/// The unique name of whoever owns `name` now.
+pub async fn owner_of(
+    bus: &Connection,
+    name: &str,
+    limit: Duration,
+) -> Result<String, CallError> {
     let call = async {
-        let name = WellKnownName::try_from(NAME)?;
+        let name = WellKnownName::try_from(name)?;
         let dbus = zbus::fdo::DBusProxy::new(bus).await?;
         Ok(dbus.get_name_owner(BusName::from(name)).await?.to_string())
     };

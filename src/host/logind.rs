@@ -2,13 +2,16 @@
 
 use super::ask;
 use super::hold::{self, Hold};
+use super::hooks::Hooks;
 use super::login1::{self, CallError};
 use super::timing::Timing;
 use super::worker::{Request, Worker};
 use super::{clock, notify};
 use crate::agent::ports::{Host, HostEvent};
 use crate::drain::action::{HoldView, LogindAnswer};
+use crate::drain::hooks::{Gate, Report, Run};
 use crate::drain::trigger::Then;
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +33,8 @@ pub struct Options {
     pub folder: Option<PathBuf>,
     /// Below this are the files of logind's configuration; `None`: not known, as for a stand-in.
     pub root: Option<PathBuf>,
+    /// Hooks at the gates of a drain; `None`: there are none.
+    pub hooks: Option<Hooks>,
     /// Time constants.
     pub timing: Timing,
 }
@@ -41,6 +46,7 @@ impl Default for Options {
             least_limit: Duration::from_secs(60),
             folder: Some("/run/systemd".into()),
             root: Some("/".into()),
+            hooks: None,
             timing: Timing::default(),
         }
     }
@@ -202,6 +208,18 @@ impl Host for Logind {
         match self.connection().await {
             Ok(bus) => ask::ask(&bus, then, &self.options.timing).await,
             Err(e) => LogindAnswer::Failed(format!("logind cannot be asked to {then}: {e}")),
+        }
+    }
+
+    fn hooks(&self) -> BTreeSet<Gate> {
+        let hooks = self.options.hooks.as_ref();
+        hooks.map(Hooks::gates).unwrap_or_default()
+    }
+
+    async fn run_hooks(&self, run: &Run) -> Report {
+        match &self.options.hooks {
+            Some(hooks) => hooks.run(run).await,
+            None => Report::default(),
         }
     }
 

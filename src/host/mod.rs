@@ -18,6 +18,7 @@
 //! | `hold.rs` | where the lock's file descriptor is, and what `held` means |
 //! | `ask.rs` | how logind is asked to go down, and who forbids it |
 //! | `login1.rs` | what logind's interface looks like on the wire |
+//! | `hooks.rs` | which programs of the administrator run at the gates of a drain |
 //! | `notify.rs` | what the service manager is told (`sd_notify`), and its fd store |
 //! | `system1.rs` | what PID 1 says: jobs, soft-reboots, units that stop guests |
 //! | `checkup.rs`, `units.rs` | what `doctor` has to know of logind and PID 1 |
@@ -31,6 +32,7 @@ pub mod checkup;
 pub mod clock;
 pub mod ending;
 pub mod hold;
+pub mod hooks;
 pub mod identity;
 pub mod instance;
 pub mod limits;
@@ -51,6 +53,7 @@ mod worker;
 
 pub use clock::BootClock;
 pub use ending::EndingHost;
+pub use hooks::Hooks;
 pub use identity::Identity;
 pub use instance::{Instance, NotAlone};
 pub use logind::{Logind, Options};

@@ -16,6 +16,49 @@ fn agent(root: &Path) -> Command {
     command
 }
 
+/// What the packages ship as `examples/maintenance`: each file alone, and all of them together.
+#[test]
+fn every_example_of_a_maintenance_signal_is_valid() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/examples/maintenance");
+    let all = world();
+    let target = all.path().join("etc/vmdrain-agent/config.d");
+    std::fs::create_dir_all(&target).expect("a directory");
+    let mut examples = 0;
+    for entry in std::fs::read_dir(&folder).expect("the examples").flatten() {
+        let path = entry.path();
+        if path.extension().is_none_or(|ending| ending != "toml") {
+            continue;
+        }
+        examples += 1;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vmdrain-agent"));
+        command.env_clear().arg("--config").arg(&path);
+        let told = told(command.args(["config", "check"]));
+        assert_eq!(told.code, 0, "{}: {}", path.display(), told.err);
+        std::fs::copy(&path, target.join(entry.file_name())).expect("a copy");
+    }
+    assert!(examples >= 5, "only {examples} in {}", folder.display());
+    let shown = told(agent(all.path()).args(["config", "show", "-o", "json"]));
+    assert_eq!(shown.code, 0, "{}", shown.err);
+    let shown: serde_json::Value = serde_json::from_str(&shown.out).expect("JSON");
+    let keys = shown.as_array().expect("a list");
+    let entries = keys.iter().find(|key| key["key"] == "maintenance");
+    let entries = entries.and_then(|key| key["value"].as_array().cloned());
+    let entries = entries.expect("the entries");
+    assert!(entries.len() > examples);
+    // Names in arguments are the sender's and keep their capitals.
+    let ups = entries.iter().find(|entry| entry["name"] == "ups-low");
+    let levels = ups.map(|entry| entry["args"]["1.WarningLevel"].clone());
+    assert_eq!(levels, Some(serde_json::json!([3, 4, 5])));
+    // What is shown is a file that means the same.
+    let text = told(agent(all.path()).args(["config", "show"])).out;
+    let again = all.path().join("again.toml");
+    std::fs::write(&again, &text).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vmdrain-agent"));
+    command.env_clear().arg("--config").arg(&again);
+    let told = told(command.args(["config", "check"]));
+    assert_eq!(told.code, 0, "{}\n{text}", told.err);
+}
+
 struct Told {
     code: i32,
     out: String,

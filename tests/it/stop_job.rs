@@ -88,7 +88,8 @@ impl Daemon {
                     | Command::Extend { .. }
                     | Command::Release { .. }
                     | Command::Restore(_)
-                    | Command::Plan(_) => {}
+                    | Command::Plan(_)
+                    | Command::Sources(_) => {}
                 }
             }
         });

@@ -3,8 +3,10 @@
 use super::guard::{Part, Thin};
 use super::meta::{Condition, Meta, nullable};
 use super::quantity::Quantity;
+use crate::drain::request::{HANDLED_ANNOTATION, REQUEST_ANNOTATION};
 use crate::drain::world::{CordonMark, NodeView};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// Annotation that says that the cordon is ours (design section 6).
 pub(crate) const CORDON_ANNOTATION: &str = "vmdrain.io/cordon";
@@ -62,6 +64,11 @@ struct Info {
     system_uuid: Option<String>,
     #[serde(rename = "bootID")]
     boot_id: Option<String>,
+}
+
+/// An annotation; empty when there is none.
+fn said(annotations: &BTreeMap<String, String>, key: &str) -> String {
+    annotations.get(key).cloned().unwrap_or_default()
 }
 
 /// The view, and what could not be read of the Node.
@@ -139,6 +146,8 @@ impl Thin for Node {
             resource_version: self.metadata.resource_version.unwrap_or_default(),
             unschedulable: self.spec.unschedulable.unwrap_or(false),
             cordon: mark(self.metadata.annotations.get(CORDON_ANNOTATION)),
+            request: said(annotations, REQUEST_ANNOTATION),
+            handled: said(annotations, HANDLED_ANNOTATION),
             ready: is_ready,
             not_ready: ready
                 .filter(|_| !is_ready)

@@ -65,6 +65,9 @@ pub(super) fn lane_or_pause(case: &Case<'_>, lane: Lane, frame: &Frame<'_>) -> V
             Err(Consentless::Never) => return Verdict::Blocked(Blocked::ConsentNever),
         }
     }
+    if lane == Lane::Migrate && settles(case, frame) {
+        return Verdict::Wait(Wait::Settling);
+    }
     if frame.now >= case.track.not_before {
         return Verdict::Evict(lane);
     }
@@ -74,6 +77,14 @@ pub(super) fn lane_or_pause(case: &Case<'_>, lane: Lane, frame: &Frame<'_>) -> V
         }
         _ => Verdict::Evict(lane),
     }
+}
+
+/// It arrived a moment ago. virt-controller makes no VMIM for a VM with two live pods and forgets it until something else
+/// happens on the node (evacuation.go, `filterRunningNonMigratingVMIs`). When the old pod has ended no object that we may read
+/// tells: `status.activePods` keeps pods that are over, and the pod itself is another node's.
+fn settles(case: &Case<'_>, frame: &Frame<'_>) -> bool {
+    let arrived = case.track.arrived;
+    arrived.is_some_and(|at| frame.now.since(at) < frame.timing.settle)
 }
 
 /// What an answer means while nothing is asked again yet.

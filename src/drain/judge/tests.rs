@@ -359,6 +359,27 @@ fn a_migration_of_somebody_else_is_waited_for() {
 }
 
 #[test]
+fn a_vm_that_has_just_arrived_is_let_be_for_a_moment_only() {
+    let marked = |s: &mut Setting| s.track.class = Some(Answer::Marked);
+    for setting in [full(), base().with(marked)] {
+        let settle = u64::try_from(Timing::default().settle.as_millis()).unwrap();
+        let arrived = |ago| move |s: &mut Setting| s.track.arrived = Some(Mono(s.now - ago));
+        let young = setting.with(arrived(settle - 1));
+        young.waits(Wait::Settling);
+        let old = young.with(arrived(settle));
+        assert_eq!(old.verdict(), Verdict::Evict(Lane::Migrate));
+        // What does not migrate has no pod elsewhere that matters.
+        let stays = old.with(arrived(1)).with(|s| {
+            s.track.class = Some(Answer::Granted);
+            if let Some(vmi) = &mut s.vmi {
+                vmi.strategy = Some(Strategy::None);
+            }
+        });
+        assert_eq!(stays.verdict(), Verdict::Evict(Lane::Shutdown));
+    }
+}
+
+#[test]
 fn a_vm_that_is_not_here_is_arriving_left_over_or_gone() {
     let arriving = full().vmi(|v| {
         v.node = "n2".into();

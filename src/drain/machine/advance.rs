@@ -6,6 +6,7 @@ use super::lots::stays;
 use super::pending::Pending;
 use crate::drain::action::Action;
 use crate::drain::answer::Answer;
+use crate::drain::hooks::Gate;
 use crate::drain::judge::{Case, Frame, left_here, verdict};
 use crate::drain::pacing::{self, Slots};
 use crate::drain::phase::Phase;
@@ -40,12 +41,14 @@ impl Machine {
             | Phase::FallingBack
             | Phase::Holding
             | Phase::Confirming
+            | Phase::Gates
             | Phase::Idle
             | Phase::Restoring
             | Phase::Cancelled => {}
         }
         self.restore_step(now);
         self.starts_step(now);
+        self.request_step(now);
         self.wake_for_pending();
     }
 
@@ -64,12 +67,19 @@ impl Machine {
             self.wake_at(deadline, "deadline");
         }
         self.want_cordon(now);
+        if self.phase == Phase::Gates {
+            // The hooks' end decides what is next.
+            return self.persist();
+        }
         if self.only_cordons() {
             return self.persist();
         }
         let cordoned = self.drain.as_ref().is_some_and(|d| d.cordoned);
         let seen = self.looked_around(now);
         if self.phase == Phase::Preparing && cordoned && seen {
+            if !self.passes(Gate::PreDrain, now) {
+                return self.persist();
+            }
             self.phase = self.working();
             self.forget_marks_elsewhere();
             self.tell_plan(now);
@@ -316,6 +326,13 @@ impl Machine {
         match verdict {
             Verdict::Wait(Wait::VmiUnseen) => {
                 times.push((track.first_seen + timing.retry_first, "VMI unseen"));
+            }
+            Verdict::Wait(Wait::Settling) => {
+                times.extend(
+                    track
+                        .arrived
+                        .map(|at| (at + timing.settle, "arrived VM settles")),
+                );
             }
             Verdict::Wait(Wait::OwnerUnread) => {
                 times.push((track.first_seen + timing.request, "VM unread"));

@@ -131,8 +131,8 @@ impl Machine {
     }
 
     /// The whole rack goes down while a drain is under way: from now on nobody is migrated.
-    pub(super) fn join_rack(&mut self, token: Token, trigger: Trigger, now: Mono) {
-        let deadline = now + self.span_of(&trigger);
+    pub(super) fn join_rack(&mut self, token: Token, trigger: &Trigger, now: Mono) {
+        let deadline = now + self.span_of(trigger);
         let Some(drain) = &mut self.drain else { return };
         drain.deadline = drain.deadline.min(deadline);
         drain.scheduled = false;
@@ -153,7 +153,11 @@ impl Machine {
         self.answer(token, Ok(id));
     }
 
-    pub(super) fn order_cancel(&mut self, token: Token, abort_migrations: bool) {
+    pub(super) fn order_cancel(&mut self, token: Token, abort_migrations: bool, signal: &str) {
+        if let Err(refusal) = self.may_call_off(signal) {
+            self.answer(token, Err(refusal));
+            return;
+        }
         let drained = self.phase == Phase::Drained;
         let early = drained && self.drain.as_ref().is_some_and(|d| d.scheduled);
         let drained_for = |d: &Drain| drained && d.then.is_some();
@@ -178,7 +182,11 @@ impl Machine {
             self.actions.push_back(Action::Watch);
         }
         if self.phase != Phase::Cancelling {
-            self.start_cancel("cancelled by an operator");
+            let by = match signal {
+                "" => "cancelled by an operator".to_owned(),
+                signal => format!("cancelled by maintenance signal {signal}"),
+            };
+            self.start_cancel(&by);
         }
         let text = format!(
             "drain {id} is being cancelled; `vmdrain-agent status` shows what could not be undone"

@@ -117,6 +117,7 @@ pub(super) fn going(verdict: &Verdict) -> Option<Going> {
             | Wait::Slot { .. }
             | Wait::ClusterSlots { .. }
             | Wait::Arriving { .. }
+            | Wait::Settling
             | Wait::Starting
             | Wait::OwnerUnread
             | Wait::VmiUnseen

@@ -3,6 +3,7 @@
 use super::Machine;
 use super::pending::Pending;
 use crate::drain::action::{Action, Fault, HoldView, Level, LogindAnswer};
+use crate::drain::hooks::Gate;
 use crate::drain::judge::left_here;
 use crate::drain::phase::Phase;
 use crate::drain::policy::OnDeadline;
@@ -60,6 +61,10 @@ impl Machine {
     }
 
     fn drained(&mut self, now: Mono) {
+        if !self.passes(Gate::PostDrain, now) {
+            self.phase = Phase::Gates;
+            return;
+        }
         self.phase = Phase::Drained;
         self.warn_of_lingering(now);
         let (left, given_up) = self.end_left_alone(now);
@@ -121,16 +126,31 @@ impl Machine {
         if drain.shutting_down {
             self.persist();
             self.want_release(now);
-        } else if let Some(then) = drain.then {
+        } else if drain.then.is_some() {
             self.persist();
-            let id = self.effect(Pending::AskLogind);
-            self.actions.push_back(Action::AskLogind { id, then });
+            self.want_logind(now);
         } else if drain.scheduled {
             // A later process has to know what to take back when the shutdown is called off.
             self.persist();
         } else {
             self.forget();
         }
+    }
+
+    /// Asks logind to go down, once.
+    fn want_logind(&mut self, now: Mono) {
+        let Some(drain) = &self.drain else { return };
+        let Some(then) = drain.then.filter(|_| !drain.gates.asked) else {
+            return;
+        };
+        if !self.passes(Gate::PreRelease, now) {
+            return;
+        }
+        if let Some(drain) = &mut self.drain {
+            drain.gates.asked = true;
+        }
+        let id = self.effect(Pending::AskLogind);
+        self.actions.push_back(Action::AskLogind { id, then });
     }
 
     fn want_release(&mut self, now: Mono) {
@@ -141,6 +161,9 @@ impl Machine {
         }
         if now < self.retry_at {
             self.wake_at(self.retry_at, "release again");
+            return;
+        }
+        if !self.passes(Gate::PreRelease, now) {
             return;
         }
         let id = self.effect(Pending::Release);
@@ -189,6 +212,8 @@ impl Machine {
     pub(super) fn end_step(&mut self, now: Mono) {
         if self.drain.as_ref().is_some_and(|d| d.shutting_down) {
             self.want_release(now);
+        } else if self.phase != Phase::Refused {
+            self.want_logind(now);
         }
     }
 
@@ -286,10 +311,9 @@ impl Machine {
         if down {
             self.persist();
             self.want_release(now);
-        } else if let Some(then) = then {
+        } else if then.is_some() {
             self.persist();
-            let id = self.effect(Pending::AskLogind);
-            self.actions.push_back(Action::AskLogind { id, then });
+            self.want_logind(now);
         } else {
             // The host stays up: a node that was not drained is not left cordoned (T40).
             self.start_cancel(&text);

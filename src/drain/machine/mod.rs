@@ -7,11 +7,13 @@
 
 mod advance;
 mod again;
+mod beyond;
 mod cordon;
 mod ending;
 mod estimate;
 mod fallback;
 mod finish;
+mod gates;
 mod guests;
 mod holding;
 mod index;
@@ -21,14 +23,19 @@ mod observe;
 mod orders;
 mod pending;
 mod report;
+mod requests;
 mod restoring;
 mod schedule;
 mod show;
+mod signalled;
 mod sparing;
 mod undo;
 
-use super::action::{Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Token};
+use super::action::{
+    Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Source, Token,
+};
 use super::again::Owed;
+use super::hooks::Gate;
 use super::judge::Consentless;
 use super::pacing::Slots;
 use super::phase::Phase;
@@ -40,10 +47,12 @@ use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture, VmName};
 use fallback::Falling;
+use gates::Gates;
 use holding::HoldTold;
 pub(in crate::drain) use lots::{chosen, owner_of};
 pub use holding::note as holder_note;
 use pending::Sent;
+use requests::{REQUEST, Requests};
 use restoring::Restore;
 use schedule::Due;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -90,6 +99,8 @@ struct Drain {
     falling: Falling,
     /// logind does not wait longer than until then.
     latest: Option<Mono>,
+    /// Which gates are open.
+    gates: Gates,
     /// The hold was given up for this drain.
     released: bool,
     /// What has to be undone, and how far that is.
@@ -117,6 +128,12 @@ pub struct Machine {
     hold_told: HoldTold,
     /// The shutdown that is scheduled, if any.
     schedule: Option<Due>,
+    /// Requests on the own Node.
+    requests: Requests,
+    /// Gates that have hooks.
+    hooks: BTreeSet<Gate>,
+    /// Who sends maintenance signals.
+    sources: Vec<Source>,
     actions: VecDeque<Action>,
     pending: BTreeMap<EffectId, Sent>,
     next_effect: u64,
@@ -152,6 +169,9 @@ impl Machine {
             hold: HoldView::default(),
             hold_told: HoldTold::default(),
             schedule: None,
+            requests: Requests::default(),
+            hooks: BTreeSet::new(),
+            sources: Vec::new(),
             actions: VecDeque::new(),
             pending: BTreeMap::new(),
             next_effect: 0,
@@ -197,10 +217,12 @@ impl Machine {
             Input::Cancel {
                 token,
                 abort_migrations,
-            } => self.order_cancel(token, abort_migrations),
+                signal,
+            } => self.order_cancel(token, abort_migrations, &signal),
             Input::Extend { token, by } => self.order_extend(token, by, now),
             Input::Release { token, ending } => self.order_release(token, ending, now),
             Input::Restore(token) => self.order_restore(token),
+            Input::Sources(sources) => self.sources_seen(sources),
             Input::HostReady => self.host_ready(),
             Input::Picture(picture) => self.see(*picture, now),
             Input::Hold(hold) => self.hold_seen(hold, now),
@@ -217,7 +239,13 @@ impl Machine {
 
     /// The next thing to do, in order.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        let action = self.actions.pop_front();
+        match action {
+            Some(Action::Watch | Action::WatchNode) => self.requests.watching = true,
+            Some(Action::Unwatch) => self.requests.watching = false,
+            _ => {}
+        }
+        action
     }
 
     /// When [`Machine::handle_timeout`] is wanted next, and why.
@@ -288,6 +316,9 @@ impl Machine {
     }
 
     fn answer(&mut self, token: Token, answer: Result<String, Refusal>) {
+        if token == REQUEST {
+            return self.request_answered(answer);
+        }
         self.actions.push_back(Action::Answer(token, answer));
     }
 

@@ -1,6 +1,7 @@
 //! What begins, changes or ends a drain: commands, shutdown signals, a record of an earlier process.
 
 use super::fallback::Falling;
+use super::gates::Gates;
 use super::pending::{Pending, Why};
 use super::undo::Undo;
 use super::{Drain, Machine, hold_deadline};
@@ -23,7 +24,10 @@ impl Machine {
             return self.take_over(token, trigger, now);
         }
         if self.phase.is_draining() && trigger.shutdown_vms {
-            return self.join_rack(token, trigger, now);
+            return self.join_rack(token, &trigger, now);
+        }
+        if self.phase.is_draining() && !trigger.signal.is_empty() {
+            return self.join_drain(token, trigger, now);
         }
         if !self.phase.is_at_rest() {
             let id = self.drain_id().unwrap_or_default().to_owned();
@@ -216,6 +220,7 @@ impl Machine {
             abort_migrations: false,
             falling: Falling::default(),
             latest: None,
+            gates: Gates::default(),
             released: false,
             undo: Undo::default(),
             guest_stopper: self.guest_stopper_now(),
@@ -308,6 +313,7 @@ impl Machine {
                 ..Falling::default()
             },
             latest: None,
+            gates: Gates::of_record(&record.phase),
             released: false,
             undo: Undo::default(),
             guest_stopper: self.guest_stopper_now(),
@@ -357,7 +363,8 @@ impl Machine {
             | Phase::Evacuating
             | Phase::FallingBack
             | Phase::Holding
-            | Phase::Confirming => self.start_cancel(&text),
+            | Phase::Confirming
+            | Phase::Gates => self.start_cancel(&text),
             Phase::Drained | Phase::Deadline => {
                 self.actions.push_back(Action::Watch);
                 self.start_cancel(&text);

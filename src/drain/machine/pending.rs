@@ -2,6 +2,7 @@
 
 use super::Machine;
 use crate::drain::action::{EffectId, Fault, FaultClass, Level, LogindAnswer, Outcome, Token};
+use crate::drain::hooks::Gate;
 use crate::drain::time::Mono;
 use crate::drain::world::VmName;
 use std::time::Duration;
@@ -13,16 +14,38 @@ pub(super) enum Pending {
     Cordon,
     Uncordon(Why),
     Unmark,
-    Evict { key: String, dry: bool },
-    Confirm { since: Mono },
-    CancelEvacuation { key: String },
+    Evict {
+        key: String,
+        dry: bool,
+    },
+    Confirm {
+        since: Mono,
+    },
+    CancelEvacuation {
+        key: String,
+    },
     DeleteMigration,
-    StartVm { vm: VmName },
-    StopGuest { key: String },
-    AbortMigration { key: String },
+    StartVm {
+        vm: VmName,
+    },
+    StopGuest {
+        key: String,
+    },
+    AbortMigration {
+        key: String,
+    },
     Release,
     TakeHold,
     AskLogind,
+    /// A request on the Node is marked as taken.
+    Acknowledge {
+        value: String,
+    },
+    /// `lost`: when no result can come any more.
+    Hooks {
+        gate: Gate,
+        lost: Mono,
+    },
 }
 
 /// Why the Node is read or uncordoned.
@@ -96,7 +119,9 @@ impl Machine {
             | Pending::AbortMigration { .. }
             | Pending::Release
             | Pending::TakeHold
-            | Pending::AskLogind => None,
+            | Pending::AskLogind
+            | Pending::Acknowledge { .. }
+            | Pending::Hooks { .. } => None,
         };
         self.pending.values().filter_map(token).collect()
     }
@@ -136,6 +161,12 @@ impl Machine {
             (Pending::Release, Outcome::Hold(result)) => self.released(result, now),
             (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result),
             (Pending::AskLogind, Outcome::Logind(answer)) => self.logind_answered(answer),
+            (Pending::Acknowledge { value }, Outcome::Node(result)) => {
+                self.acknowledged(value, result, now);
+            }
+            (Pending::Hooks { gate, .. }, Outcome::Hooks(result)) => {
+                self.hooks_ended(gate, result);
+            }
             (what, outcome) => self.tell(
                 Level::Error,
                 "InternalError",
@@ -160,7 +191,7 @@ impl Machine {
         let lost: Vec<EffectId> = self
             .pending
             .iter()
-            .filter(|(_, sent)| now.since(sent.since) >= limit)
+            .filter(|(_, sent)| now >= sent.lost(limit))
             .map(|(id, _)| *id)
             .collect();
         for id in lost {
@@ -173,9 +204,20 @@ impl Machine {
 
     /// Looks again when the oldest effect would be lost.
     pub(super) fn wake_for_pending(&mut self) {
-        let first = self.pending.values().map(|sent| sent.since).min();
+        let limit = self.lost_after();
+        let first = self.pending.values().map(|sent| sent.lost(limit)).min();
         if let Some(first) = first {
-            self.wake_at(first + self.lost_after(), "an effect without a result");
+            self.wake_at(first, "an effect without a result");
+        }
+    }
+}
+
+impl Sent {
+    /// When no result can come any more.
+    fn lost(&self, limit: Duration) -> Mono {
+        match self.what {
+            Pending::Hooks { lost, .. } => lost,
+            _ => self.since + limit,
         }
     }
 }
@@ -187,9 +229,11 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         text: why.into(),
     };
     match what {
-        Pending::ReadNode(_) | Pending::Cordon | Pending::Uncordon(_) | Pending::Unmark => {
-            Outcome::Node(Err(fault))
-        }
+        Pending::ReadNode(_)
+        | Pending::Cordon
+        | Pending::Uncordon(_)
+        | Pending::Unmark
+        | Pending::Acknowledge { .. } => Outcome::Node(Err(fault)),
         Pending::Evict { .. }
         | Pending::CancelEvacuation { .. }
         | Pending::DeleteMigration
@@ -199,5 +243,8 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),
         Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.into())),
         Pending::AskLogind => Outcome::Logind(LogindAnswer::Failed(why.into())),
+        Pending::Hooks { gate, .. } => {
+            Outcome::Hooks(Err(format!("the {gate} hooks did not end: {why}")))
+        }
     }
 }

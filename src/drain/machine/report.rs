@@ -53,6 +53,7 @@ impl Machine {
             }),
             malformed: self.picture.malformed.iter().map(Into::into).collect(),
             warnings: self.warnings(now),
+            maintenance: self.maintenance_rows(),
         }
     }
 
@@ -131,6 +132,7 @@ impl Machine {
         let trouble = Some(&self.hold.trouble).filter(|text| matters && !text.is_empty());
         out.extend(trouble.cloned());
         out.extend(self.hold.others.iter().filter_map(note));
+        out.extend(self.maintenance_warnings());
         out
     }
 
@@ -142,7 +144,14 @@ impl Machine {
             .unwrap_or_default();
         let left = super::show::span(self.time_left(now));
         let soon = self.soon(now);
+        let hooks = self.hooks_say();
         match self.phase {
+            Phase::Preparing | Phase::Gates | Phase::Drained | Phase::Deadline
+                if hooks.is_some() =>
+            {
+                let left = format!("{remaining} of {total} VM(s) still here");
+                format!("{}; {left}", hooks.unwrap_or_default())
+            }
             Phase::Restoring => self.restore_says(),
             Phase::Idle if !soon.is_empty() => {
                 format!("{soon}; by configuration the drain begins when its time has come")
@@ -168,6 +177,7 @@ impl Machine {
                 "{remaining} of {total} VM(s) still here; the deadline has passed, and by policy the drain goes on"
             ),
             Phase::Confirming => "no VM seems to be left, asking the API server once more".into(),
+            Phase::Gates => "no VM is left".into(),
             Phase::Drained
                 if self.drain.as_ref().is_some_and(|d| d.shutting_down) && self.hold.held =>
             {

@@ -105,7 +105,8 @@ impl Machine {
             | Phase::Evacuating
             | Phase::FallingBack
             | Phase::Holding
-            | Phase::Confirming => {}
+            | Phase::Confirming
+            | Phase::Gates => {}
             Phase::Drained => self.actions.push_back(Action::Watch),
             Phase::Idle
             | Phase::Deadline

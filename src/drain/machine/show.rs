@@ -250,7 +250,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::MigratingUnseen
         | Wait::ForeignMigration
         | Wait::LeftOver => VmPhase::Migrating,
-        Wait::Arriving { .. } => VmPhase::Arriving,
+        Wait::Arriving { .. } | Wait::Settling => VmPhase::Arriving,
         Wait::ShuttingDown | Wait::Stopping { .. } | Wait::VmiGone | Wait::PodGone => {
             VmPhase::ShuttingDown
         }

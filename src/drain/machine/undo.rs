@@ -187,6 +187,7 @@ impl Machine {
                 "the mark of {vmi} could not be cleared (right update on virtualmachineinstances/evacuate is missing; rbac/cancel.yaml gives it); a cluster administrator can: {}",
                 by_hand(&vmi)
             )),
+            400 if has("NodeDrainTaintKey") => self.mark_tainted(&vmi, now),
             400 => self.remains(format!(
                 "the mark of {vmi} could not be cleared: {}",
                 reply.message
@@ -198,7 +199,7 @@ impl Machine {
         }
     }
 
-    fn cancel_again(&mut self, vmi: &ObjectRef, why: &str, now: Mono) {
+    pub(super) fn cancel_again(&mut self, vmi: &ObjectRef, why: &str, now: Mono) {
         let timing = self.policy.timing;
         let jitter = self.jitter();
         let Some(drain) = &mut self.drain else { return };
@@ -355,6 +356,7 @@ impl Machine {
 
     fn cancel_done(&mut self) {
         self.tell_of_kubelet();
+        self.tell_of_taint();
         let Some(drain) = &mut self.drain else { return };
         let at_deadline = matches!(drain.exit, Some(3 | 7));
         self.phase = if at_deadline {
@@ -390,7 +392,7 @@ impl Machine {
     }
 }
 
-fn by_hand(vmi: &ObjectRef) -> String {
+pub(super) fn by_hand(vmi: &ObjectRef) -> String {
     format!(
         "virtctl evacuate-cancel vmi {} -n {}",
         vmi.name, vmi.namespace

@@ -104,6 +104,10 @@ pub struct NodeView {
     pub unschedulable: bool,
     /// Our marker.
     pub cordon: CordonMark,
+    /// Annotation `vmdrain.io/request`; empty: there is none.
+    pub request: String,
+    /// Annotation `vmdrain.io/handled`: the request that was taken last.
+    pub handled: String,
     /// Condition `Ready`.
     pub ready: bool,
     /// What the condition says when it is not true; empty when it is, or says nothing.

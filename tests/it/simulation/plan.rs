@@ -288,6 +288,7 @@ fn orders(rng: &mut Rng) -> Vec<(u64, Order)> {
         keep_cordoned: rng.percent(15),
         shutdown_vms: rng.percent(4),
         stop_job: false,
+        signal: String::new(),
     };
     let mut all = Vec::new();
     if rng.percent(8) {

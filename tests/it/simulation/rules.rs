@@ -178,6 +178,7 @@ impl Run {
             | Phase::Evacuating
             | Phase::FallingBack
             | Phase::Confirming
+            | Phase::Gates
             | Phase::Cancelling) => {
                 return Err(format!("stuck in {}: {}", phase.name(), status.says));
             }

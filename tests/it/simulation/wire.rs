@@ -4,6 +4,7 @@ use super::cluster::Tick;
 use super::run::{Broken, Event, Run};
 use super::server::Effect;
 use vmdrain_agent::drain::action::{Action, EffectId, Fault, FaultClass, LogindAnswer, Outcome};
+use vmdrain_agent::drain::hooks::Report;
 use vmdrain_agent::drain::world::CordonMark;
 
 impl Run {
@@ -15,7 +16,10 @@ impl Run {
         let Some(id) = id_of(&effect) else { return };
         let local = matches!(
             effect,
-            Action::Release(_) | Action::TakeHold(_) | Action::AskLogind { .. }
+            Action::Release(_)
+                | Action::TakeHold(_)
+                | Action::AskLogind { .. }
+                | Action::RunHooks { .. }
         );
         let most = if self.storm() { self.plan.latency } else { 50 };
         let arrives = self.now + 1 + self.rng.below(most);
@@ -136,6 +140,9 @@ impl Run {
                 self.at(self.now + 100, Event::Signal);
                 Outcome::Logind(LogindAnswer::Accepted)
             }
+            Action::RunHooks { .. } => Outcome::Hooks(Ok(Report::default())),
+            // Requests are off in these plans.
+            Action::Acknowledge { .. } => Outcome::Node(Ok(cluster.node_view())),
             Action::Watch
             | Action::WatchNode
             | Action::Unwatch
@@ -212,6 +219,8 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::DeleteMigration { id, .. }
         | Action::StartVm { id, .. }
         | Action::StopGuest { id, .. }
+        | Action::RunHooks { id, .. }
+        | Action::Acknowledge { id, .. }
         | Action::AskLogind { id, .. } => Some(*id),
         Action::Watch
         | Action::WatchNode
@@ -232,10 +241,12 @@ fn failure(action: &Action, text: &str) -> Outcome {
         Action::ReadNode(_)
         | Action::Cordon { .. }
         | Action::Uncordon { .. }
+        | Action::Acknowledge { .. }
         | Action::Unmark { .. } => Outcome::Node(Err(fault)),
         Action::Confirm(_) => Outcome::Fresh(Err(fault)),
         Action::Release(_) | Action::TakeHold(_) => Outcome::Hold(Err(text.into())),
         Action::AskLogind { .. } => Outcome::Logind(LogindAnswer::Failed(text.into())),
+        Action::RunHooks { .. } => Outcome::Hooks(Err(text.into())),
         Action::Evict { .. }
         | Action::CancelEvacuation { .. }
         | Action::DeleteMigration { .. }

@@ -1,5 +1,7 @@
 //! `clustersim`: the simulated cluster for people. Plays scenarios, serves a cluster, shows the agent at work.
 
+mod on_plane;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,6 +40,13 @@ enum Command {
     /// Asks the model and real servers the same requests and compares the answers. Exit code 0: no unexplained difference, 1: there is
     /// one, 2: it could not be played.
     Differential(DifferentialArguments),
+    /// Empties the same node of the same real control plane twice, with the agent and with `kubectl drain`, and prints side by side
+    /// where each VM ended, the requests and the times. Exit code 0: what was wanted held, 1: something did not, 2: it could not be
+    /// played.
+    Compare(on_plane::CompareArguments),
+    /// Lets credentials run out in the middle of a drain on a real control plane, and asks with one node's credentials for another
+    /// node's objects. Exit codes as for compare.
+    Identity(on_plane::IdentityArguments),
     /// Starts, ends or shows a real control plane on this machine: Kubernetes and KubeVirt as plain processes on loopback, with played
     /// nodes. Needs Go for the first time; no root.
     #[command(subcommand)]
@@ -125,9 +134,9 @@ struct DifferentialArguments {
     /// A folder with the table's files, instead of those that are built in.
     #[arg(long)]
     table: Option<PathBuf>,
-    /// How many scenes are played at a time.
-    #[arg(short, long, default_value_t = 3)]
-    jobs: usize,
+    /// How many scenes are played at a time; by default what the version bears.
+    #[arg(short, long)]
+    jobs: Option<usize>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -225,6 +234,8 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => ended(serve(arguments)),
         Command::ControlPlane(command) => ended(control_plane(command)),
         Command::Demo(arguments) => ended(demo(&arguments)),
+        Command::Compare(arguments) => ended(on_plane::compare(arguments)),
+        Command::Identity(arguments) => ended(on_plane::identities(&arguments)),
         Command::Differential(arguments) => ended(differential(arguments)),
     }
 }
@@ -383,7 +394,7 @@ fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
-    use testkit::differential;
+    use testkit::differential::{self, report::News};
     let version = differential::version(&arguments.kubevirt)?;
     let options = differential::Options {
         kubeconfig: arguments.against_kubeconfig.unwrap_or_default(),
@@ -394,12 +405,15 @@ fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
         table: arguments.table,
         jobs: arguments.jobs,
     };
-    let tell = |verdict: &differential::verdict::Verdict| {
-        if verdict.passed() {
-            complain(&format!("ok   {}", verdict.scene));
-        } else {
+    let tell = |news: &differential::report::News<'_>| match news {
+        News::Judged(verdict) if verdict.passed() => {
+            let took = verdict.took.as_secs_f64();
+            complain(&format!("ok   {} ({took:.1} s)", verdict.scene));
+        }
+        News::Judged(verdict) => {
             complain(&format!("FAIL {}", differential::report::wrong(verdict)));
         }
+        News::Again(why) => complain(&format!("!!! {why}")),
     };
     let report = runtime()?.block_on(async {
         tokio::select! {

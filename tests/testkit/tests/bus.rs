@@ -62,6 +62,7 @@ impl Played {
                     Command::Restore(answer) => {
                         let _ = answer.send(Err(Refusal::NotCordoned { node: "n1".into() }));
                     }
+                    Command::Sources(_) => {}
                     Command::Status(answer) => {
                         let _ = answer.send((**now.borrow()).clone());
                     }
@@ -424,4 +425,74 @@ async fn run(command: &[&str]) -> Option<String> {
         String::from_utf8_lossy(&out.stderr)
     );
     Some(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// polkit's authority, as far as it is asked.
+struct Authority;
+
+#[zbus::interface(name = "org.freedesktop.PolicyKit1.Authority")]
+impl Authority {
+    #[expect(
+        clippy::unused_self,
+        reason = "a method of an interface has a receiver"
+    )]
+    #[expect(clippy::type_complexity, reason = "that is its signature")]
+    fn check_authorization(
+        &self,
+        subject: (String, HashMap<String, zbus::OwnedVariant>),
+        action_id: String,
+        details: HashMap<String, String>,
+        flags: u32,
+        _cancellation_id: String,
+    ) -> zbus::fdo::Result<((bool, bool, HashMap<String, String>),)> {
+        assert_eq!(subject.0, "system-bus-name");
+        assert!(subject.1.contains_key("name"));
+        let answer = |allowed, challenge| Ok(((allowed, challenge, HashMap::new()),));
+        match action_id.as_str() {
+            "io.vmdrain.cancel" => answer(true, false),
+            "io.vmdrain.restore" => answer(flags == 1, flags == 0),
+            "io.vmdrain.trigger" => {
+                answer(details.get("then").is_some_and(String::is_empty), false)
+            }
+            other => Err(zbus::fdo::Error::Failed(format!(
+                "Action {other} is not registered"
+            ))),
+        }
+    }
+}
+
+#[tokio::test]
+async fn polkits_answers_are_understood() {
+    use vmdrain_agent::bus::polkit::{Answer, check};
+    let bus = Bus::start().await.unwrap();
+    let agent = login1::connect(Some(&bus.address()), BOUND).await.unwrap();
+    let caller = agent.unique_name().unwrap().clone();
+    let ask = async |action: &'static str, then: &'static str, interactive: bool| {
+        let details = HashMap::from([("then", then)]);
+        check(&agent, &caller, action, &details, interactive, BOUND).await
+    };
+    let none = ask("io.vmdrain.cancel", "", false).await;
+    assert_eq!(none, Answer::Unasked("polkit is not there".into()));
+    let _authority = zbus::connection::Builder::address(bus.address().as_str())
+        .serve_at("/org/freedesktop/PolicyKit1/Authority", Authority)
+        .name("org.freedesktop.PolicyKit1")
+        .build()
+        .await
+        .unwrap();
+    assert_eq!(ask("io.vmdrain.cancel", "", false).await, Answer::Allowed);
+    assert_eq!(
+        ask("io.vmdrain.restore", "", false).await,
+        Answer::NeedsPassword
+    );
+    assert_eq!(ask("io.vmdrain.restore", "", true).await, Answer::Allowed);
+    assert_eq!(ask("io.vmdrain.trigger", "", false).await, Answer::Allowed);
+    assert_eq!(
+        ask("io.vmdrain.trigger", "reboot", false).await,
+        Answer::Refused
+    );
+    let unknown = ask("io.vmdrain.extend", "", false).await;
+    assert!(
+        matches!(&unknown, Answer::Unasked(why) if why.contains("is not registered")),
+        "{unknown:?}"
+    );
 }

@@ -3,13 +3,16 @@
 
 mod ending;
 mod falling;
+mod gates;
 mod holding;
 mod lots;
 mod owning;
 mod pace;
+mod requesting;
 mod restoring;
 mod resuming;
 mod scheduled;
+mod signalled;
 mod stopping;
 mod undoing;
 mod waiting_again;
@@ -20,6 +23,7 @@ use crate::drain::action::{
     Action, EffectId, Fault, FaultClass, HoldView, Input, LogindAnswer, Notice, Outcome, Token,
 };
 use crate::drain::answer::Reply;
+use crate::drain::hooks::{Report, Run};
 use crate::drain::phase::Phase;
 use crate::drain::policy::{OnDeadline, Policy};
 use crate::drain::record::Record;
@@ -87,6 +91,10 @@ struct Story {
     hold_confirms: bool,
     confirms: Vec<EffectId>,
     node_fault: Option<FaultClass>,
+    /// Runs of hooks, how they end, and the one that has not ended yet.
+    hook_runs: Vec<Run>,
+    hook_report: Option<Report>,
+    hooks_owe: Option<EffectId>,
 }
 
 fn policy() -> Policy {
@@ -156,6 +164,9 @@ impl Story {
             hold_confirms: false,
             confirms: Vec::new(),
             node_fault: None,
+            hook_runs: Vec::new(),
+            hook_report: Some(Report::default()),
+            hooks_owe: None,
         }
     }
 
@@ -398,6 +409,18 @@ impl Story {
                 self.held = true;
                 return Some((id, Outcome::Hold(Ok(self.hold()))));
             }
+            Action::Acknowledge { id, value, .. } => {
+                let outcome = self.node_answer(|node| node.handled = value);
+                return Some((id, outcome));
+            }
+            Action::RunHooks { id, run } => {
+                self.hook_runs.push(run);
+                let Some(report) = self.hook_report.clone() else {
+                    self.hooks_owe = Some(id);
+                    return None;
+                };
+                return Some((id, Outcome::Hooks(Ok(report))));
+            }
             Action::AskLogind { id, .. } => {
                 self.asked_logind += 1;
                 if self.logind_is_slow {
@@ -519,6 +542,7 @@ impl Story {
         self.input(Input::Cancel {
             token: Token(9),
             abort_migrations,
+            signal: String::new(),
         })
     }
 

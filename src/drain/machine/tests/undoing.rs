@@ -289,3 +289,24 @@ fn a_new_shutdown_in_the_middle_of_a_cancel_drains_again() {
     assert_eq!(story.cancels.last().map(String::as_str), Some("ours"));
     assert_eq!(story.phase(), Phase::Cancelled);
 }
+
+/// KubeVirt obeys its drain taint whatever is unmarked (kubevirt-semantics 2).
+#[test]
+fn a_drain_taint_is_named_as_what_cannot_be_undone() {
+    let mut story = Story::full();
+    story.node.taints = vec!["kubevirt.io/drain:NoSchedule".into()];
+    story.cancel_answer = reply(
+        400,
+        "Node \"n1\" has NodeDrainTaintKey \"&Taint{Key:kubevirt.io/drain,Value:,Effect:NoSchedule,}\"",
+    );
+    story.vm("a").trigger().accepted("a").cancel(false);
+    assert_eq!(story.phase(), Phase::Cancelled);
+    assert!(!story.node.unschedulable);
+    let said = story.status().warnings.join("\n");
+    for words in [
+        "the mark of vms/a could not be cleared while the node has the taint kubevirt.io/drain",
+        "kubectl taint node n1 kubevirt.io/drain-",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+}

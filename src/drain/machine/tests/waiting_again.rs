@@ -137,6 +137,7 @@ fn a_crash_in_the_middle_of_it_changes_nothing() {
             let cancel = Input::Cancel {
                 token: Token(9),
                 abort_migrations: false,
+                signal: String::new(),
             };
             story.machine.handle(cancel, Mono(story.now));
             story.dies_after(die_after, arrives);

@@ -13,11 +13,14 @@
 //!      └ journal.rs    what happened, and when
 //! ```
 //!
+//! Any other signal on the bus: emit.rs.
+//!
 //! Its behaviour is that of real systemd 252, 257 and 262 as measured by experiment; versions between are set by
 //! the release that introduced a change. It has real FIFOs, real time and a real bus, and nothing else of a host:
 //! [`Happened::Down`] is where the host would be gone.
 
 mod bus;
+mod emit;
 mod engine;
 mod facts;
 mod files;
@@ -28,6 +31,7 @@ mod requests;
 mod wire;
 
 pub use bus::{Bus, spoof};
+pub use emit::{Emission, emit, sender};
 pub use facts::{Kind, Refused};
 pub use journal::{Event, Happened, Why};
 pub use locks::Foreign;

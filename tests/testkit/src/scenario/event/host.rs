@@ -61,13 +61,45 @@ pub enum Way {
 }
 
 /// Who sends a signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// The owner of `org.freedesktop.login1`.
     Logind,
     /// Anybody else.
     Stranger,
+    /// A program of root's that owns no name.
+    Root,
+    /// The owner of this name.
+    Owner(String),
+}
+
+impl Sender {
+    /// Whether a configuration that names `wanted` means it.
+    pub fn is(&self, wanted: &str) -> bool {
+        match self {
+            Self::Logind => wanted == "org.freedesktop.login1",
+            Self::Stranger => false,
+            Self::Root => wanted == "root",
+            Self::Owner(name) => wanted == name,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Sender {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(from)?;
+        Ok(match word.as_str() {
+            "logind" => Self::Logind,
+            "stranger" => Self::Stranger,
+            "root" => Self::Root,
+            name if name.contains('.') => Self::Owner(word),
+            _ => {
+                return Err(serde::de::Error::custom(format!(
+                    "'{word}' is neither logind, stranger nor root, nor a name on the bus"
+                )));
+            }
+        })
+    }
 }
 
 /// Mode of a lock.

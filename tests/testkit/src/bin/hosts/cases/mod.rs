@@ -12,11 +12,13 @@
 //! | `boots.rs` | down and up again |
 //! | `hooks.rs` | others who end VMs at a shutdown |
 //! | `limits.rs`, `others.rs`, `units.rs`, `rights.rs` | a host that stays up: limits, spoofed signals, locks and buses of others, privileges |
+//! | `callers.rs` | who may ask: other users by polkit, other programs by their signals |
 //! | `packages.rs` | installing, upgrading, removing |
 //! | `whole/` | hosts with a real kubelet in a real control plane |
 
 mod asked;
 mod boots;
+mod callers;
 mod delay;
 mod earlier;
 mod hooks;
@@ -58,6 +60,7 @@ pub(crate) fn all() -> Vec<Case> {
         hooks::CASES,
         units::CASES,
         rights::CASES,
+        callers::CASES,
         packages::CASES,
     ]
     .concat()

@@ -2,6 +2,7 @@
 
 use super::super::stage::NotPlayed;
 use super::BinaryStage;
+use crate::logind::{Emission, emit, sender};
 use crate::scenario::event::host::{Sender, Signal as DbusSignal};
 
 impl BinaryStage {
@@ -9,8 +10,8 @@ impl BinaryStage {
         let cannot = |error: anyhow::Error| NotPlayed::Cannot(format!("{error:#}"));
         let ours = signal.path == "/org/freedesktop/login1"
             && signal.interface == "org.freedesktop.login1.Manager";
-        if !ours {
-            return Err(NotPlayed::NotYet("signals of other objects on this front"));
+        if !ours || !matches!(signal.sender, Sender::Logind | Sender::Stranger) {
+            return self.other_signal(signal).await.map_err(cannot);
         }
         let from_logind = signal.sender == Sender::Logind;
         let member = signal.member.as_str();
@@ -37,5 +38,31 @@ impl BinaryStage {
             }
         }
         .map_err(cannot)
+    }
+
+    /// A program that owns a name stays to the end; one that owns none has gone as soon as it has sent.
+    async fn other_signal(&mut self, signal: &DbusSignal) -> anyhow::Result<()> {
+        let address = self.bus.address();
+        let emission = Emission {
+            path: &signal.path,
+            interface: &signal.interface,
+            member: &signal.member,
+            signature: &signal.signature,
+            body: &signal.body,
+        };
+        if let Sender::Owner(name) = &signal.sender {
+            if !self.senders.contains_key(name) {
+                let bus = sender(&address, Some(name)).await?;
+                self.senders.insert(name.clone(), bus);
+            }
+            return emit(&self.senders[name], &emission).await;
+        }
+        let bus = sender(&address, None).await?;
+        emit(&bus, &emission).await?;
+        if signal.sender == Sender::Root {
+            // Nobody vouches on a private bus for a sender that has gone: it stays, as a daemon of root's would.
+            self.senders.insert("root".into(), bus);
+        }
+        Ok(())
     }
 }

@@ -42,6 +42,7 @@ pub(super) fn give(
             let abort_migrations = keys.abort_migrations;
             let command = Command::Cancel {
                 abort_migrations,
+                signal: String::new(),
                 answer,
             };
             (command, keys.save.clone(), false)
@@ -190,6 +191,7 @@ pub(crate) fn trigger(keys: &Keys) -> Result<Trigger, NotPlayed> {
         keep_cordoned: keys.keep_cordoned,
         shutdown_vms: keys.shutdown_vms,
         stop_job: false,
+            signal: String::new(),
     })
 }
 

@@ -2,6 +2,7 @@
 
 pub(super) mod commands;
 pub(super) mod journal;
+mod signals;
 mod stop_job;
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::clock::SimClock;
 use crate::host::logind::Mode;
 use crate::host::{MemoryStore, ModelHost, Moment};
 use crate::scenario::event::agent::{AgentDo, Away};
-use crate::scenario::event::host::{DownKind, HostDo, LockMode, Sender, Signal, Way};
+use crate::scenario::event::host::{DownKind, HostDo, LockMode, Way};
 use vmdrain_agent::drain::trigger::Then;
 
 /// What systemd waits before it starts a service again (`RestartSec=`).
@@ -237,7 +238,7 @@ impl Stage for ModelStage {
                     host.set_limit(limit.0);
                 }
             }
-            HostDo::Signal(signal) => self.signal(signal),
+            HostDo::Signal(signal) => self.signal(signal).await,
             HostDo::Inhibitor(lock) => {
                 let mode = match lock.mode {
                     LockMode::Delay => Mode::Delay,
@@ -388,23 +389,6 @@ impl Stage for ModelStage {
     async fn end(&mut self) {
         self.stop(false).await;
         self.machine.abort();
-    }
-}
-
-impl ModelStage {
-    /// What the adapter makes of a signal: a body that is not exactly one boolean is no `PrepareForShutdown`.
-    fn signal(&self, signal: &Signal) {
-        let body: Vec<bool> = signal
-            .body
-            .iter()
-            .filter_map(toml::Value::as_bool)
-            .collect();
-        let well_formed = signal.signature == "b"
-            && body.len() == signal.body.len()
-            && signal.path == "/org/freedesktop/login1"
-            && signal.interface == "org.freedesktop.login1.Manager";
-        let from_logind = signal.sender == Sender::Logind && well_formed;
-        self.host.signal(from_logind, &signal.member, &body);
     }
 }
 

@@ -1,0 +1,45 @@
+//! What a cancel cannot take back, because it is not ours: said plainly, with what a person can do.
+
+use super::Machine;
+use super::undo::by_hand;
+use crate::drain::time::Mono;
+use crate::drain::world::{KubeVirtView, NodeView, ObjectRef};
+
+/// The taint of a cordon; a KubeVirt may be told to drain at it.
+const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
+impl Machine {
+    /// KubeVirt keeps the marks of a node with its drain taint.
+    pub(super) fn mark_tainted(&mut self, vmi: &ObjectRef, now: Mono) {
+        let key = self.drain_taint_key();
+        if key == CORDON_TAINT {
+            // The cordon itself is the taint: it goes with the cordon, which the other lane sees to.
+            let why = format!("KubeVirt's nodeDrainTaintKey is {key}, and the node still has it");
+            return self.cancel_again(vmi, &why, now);
+        }
+        self.remains(format!(
+            "the mark of {vmi} could not be cleared while the node has the taint {key}; afterwards: {}",
+            by_hand(vmi)
+        ));
+    }
+
+    fn drain_taint_key(&self) -> String {
+        let seen = self.picture.kubevirt.seen();
+        seen.map_or_else(
+            || KubeVirtView::default().drain_taint_key,
+            |kubevirt| kubevirt.drain_taint_key.clone(),
+        )
+    }
+
+    /// KubeVirt migrates every VM away from a node with this taint, marked or not (kubevirt-semantics 2).
+    pub(super) fn tell_of_taint(&mut self) {
+        let key = self.drain_taint_key();
+        let taint = format!("{key}:NoSchedule");
+        let there = |node: &NodeView| node.taints.contains(&taint);
+        if key != CORDON_TAINT && self.node.as_ref().is_some_and(there) {
+            let node = self.policy.node_name.clone();
+            self.remains(format!(
+                "node {node} has the taint {key}, which is not ours and which KubeVirt takes for an order to migrate every VM away: that cannot be undone here; `kubectl taint node {node} {key}-` removes it"
+            ));
+        }
+    }
+}
