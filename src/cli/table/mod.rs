@@ -199,9 +199,13 @@ fn rows(status: &Status, look: Look) -> String {
     let vms = by_importance(status);
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    let mut header = vec![
-        "VM", "PHASE", "TARGET", "MEMORY", "TIME", "GONE IN", "TRIES",
-    ];
+    // A narrow window has no room for it; nothing is said when nobody can say.
+    let foretold = !narrow && vms.iter().any(|vm| vm.eta.is_some());
+    let mut header = vec!["VM", "PHASE", "TARGET", "MEMORY", "TIME"];
+    if foretold {
+        header.push("GONE IN");
+    }
+    header.push("TRIES");
     if !narrow {
         header.push("WHY");
     }
@@ -213,9 +217,11 @@ fn rows(status: &Status, look: Look) -> String {
             vm.target.clone().unwrap_or_else(|| "-".into()),
             vm.memory.map_or_else(|| "-".into(), size),
             clock(vm.took.unwrap_or(vm.since)),
-            vm.eta.map_or_else(|| "-".into(), eta),
-            vm.attempts.to_string(),
         ];
+        if foretold {
+            cells.push(vm.eta.map_or_else(|| "-".into(), eta));
+        }
+        cells.push(vm.attempts.to_string());
         if !narrow {
             cells.push(vm.says.clone());
         }

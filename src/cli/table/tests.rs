@@ -4,6 +4,7 @@ use super::*;
 use crate::cli::tests::{drain, vm};
 use crate::drain::status::{CordonStatus, HoldStatus};
 use crate::drain::trigger::Then;
+use std::time::Duration;
 
 fn look(width: usize) -> Look {
     Look {
@@ -124,6 +125,26 @@ fn colours_change_nothing_but_colours() {
         let stripped = anstream::adapter::strip_str(&painted).to_string();
         assert_eq!(stripped, super::status(&example(), plain));
     }
+}
+
+#[test]
+fn what_can_be_foretold_is_a_range_above_and_a_guess_in_the_row() {
+    let mut status = example();
+    let span = Span {
+        low: Duration::from_secs(30),
+        likely: Duration::from_secs(62),
+        high: Duration::from_secs(120),
+    };
+    let moving = status.vms.iter_mut().find(|vm| vm.name == "web-1");
+    moving.expect("it is there").eta = Some(span);
+    status.drain.as_mut().expect("it runs").eta = Some(span);
+    let text = super::status(&status, Look::plain());
+    assert!(
+        text.contains("  estimate  done in about 1m (30s to 2m)"),
+        "{text}"
+    );
+    assert!(text.contains("TIME   GONE IN  TRIES"), "{text}");
+    assert!(text.contains("12s    ~1m00s"), "{text}");
 }
 
 #[test]
