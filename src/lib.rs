@@ -20,6 +20,9 @@
 //! | when does a drain begin, where is its deadline computed? | [`drain::machine`] (`orders.rs`) |
 //! | whose cordon is it? | [`drain::machine`] (`cordon.rs`); the patch itself: [`cluster`] (`api.rs`) |
 //! | when is the hold released, what does a cancel undo? | [`drain::machine`] (`finish.rs`) |
+//! | how long will it take? | [`drain::eta`] |
+//! | what would become of every VM? | [`drain::plan`]; its budgets: [`drain::budgets`] |
+//! | what would go wrong in a drain? | [`doctor`] |
 //! | what survives a crash? | [`drain::record`] |
 //! | who runs the machine? | [`agent::driver`], with the traits of [`agent::ports`] |
 //! | how is Kubernetes asked? | [`cluster`] |
@@ -38,6 +41,7 @@ pub mod bus;
 pub mod cli;
 pub mod cluster;
 pub mod config;
+pub mod doctor;
 pub mod drain;
 pub mod host;
 pub mod telemetry;

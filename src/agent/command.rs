@@ -1,5 +1,6 @@
 //! Commands that reach the driver from the bus or from a test, each with a way to answer.
 
+use crate::drain::plan::Plan;
 use crate::drain::action::Source;
 use crate::drain::status::Status;
 use crate::drain::trigger::{Ending, Refusal, Trigger};
@@ -44,6 +45,8 @@ pub enum Command {
     Sources(Vec<Source>),
     /// The status of this very moment: the published one tells times as of the last change.
     Status(oneshot::Sender<Status>),
+    /// What would become of every VM now.
+    Plan(oneshot::Sender<Plan>),
 }
 
 /// What a client of the driver holds: a queue for commands and the newest status.
@@ -61,5 +64,12 @@ impl Handle {
         let (answer, status) = oneshot::channel();
         self.commands.send(Command::Status(answer)).await.ok()?;
         status.await.ok()
+    }
+
+    /// What would become of every VM now; `None` when the driver has ended.
+    pub async fn plan_now(&self) -> Option<Plan> {
+        let (answer, plan) = oneshot::channel();
+        self.commands.send(Command::Plan(answer)).await.ok()?;
+        plan.await.ok()
     }
 }

@@ -3,10 +3,12 @@
 use super::announcer::Announcer;
 use super::command::{Answer, Command, Handle};
 use super::effects::carry_out;
+use super::planner;
 use super::ports::{Clock, Cluster, Host, HostEvent, RecordStore};
 use super::recorder::Recorder;
 use crate::drain::action::{Action, EffectId, HoldView, Input, Level, Notice, Outcome, Token};
 use crate::drain::machine::Machine;
+use crate::drain::plan::Plan;
 use crate::drain::policy::Policy;
 use crate::drain::status::Status;
 use crate::drain::world::Picture;
@@ -69,6 +71,7 @@ pub fn start<C: Cluster, H: Host, S: RecordStore, K: Clock>(
             running: BTreeMap::new(),
             pictures: None,
             answers: BTreeMap::new(),
+            planned_for: Vec::new(),
             next_token: 0,
             publish,
             said: String::new(),
@@ -92,6 +95,8 @@ struct Driver<C, H, S, K> {
     running: BTreeMap<tokio::task::Id, EffectId>,
     pictures: Option<watch::Receiver<Picture>>,
     answers: BTreeMap<Token, oneshot::Sender<Answer>>,
+    /// Who waits for the plan that is being made.
+    planned_for: Vec<oneshot::Sender<Plan>>,
     next_token: u64,
     publish: watch::Sender<Arc<Status>>,
     said: String,
@@ -101,6 +106,7 @@ struct Driver<C, H, S, K> {
 enum Done {
     Effect(EffectId, Box<Outcome>),
     HostStarted(Result<HoldView, String>),
+    Planned(Box<Plan>),
 }
 
 impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
@@ -204,9 +210,24 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 let _ = answer.send(self.machine.status(self.parts.clock.now()));
                 return;
             }
+            Command::Plan(answer) => return self.plan(answer),
         };
         self.answers.insert(token, answer);
         self.input(input);
+    }
+
+    /// Beside the machine: a plan changes nothing, and the loop does not wait for it. Whoever asks while one is being made
+    /// gets the same: everybody may ask, and nobody may load the API server by that.
+    fn plan(&mut self, answer: oneshot::Sender<Plan>) {
+        self.planned_for.push(answer);
+        if self.planned_for.len() > 1 {
+            return;
+        }
+        let scene = self.machine.plan_scene(self.parts.clock.now());
+        let (cluster, request) = (Arc::clone(&self.parts.cluster), self.request);
+        self.effects.spawn(async move {
+            Done::Planned(Box::new(planner::make(&*cluster, &scene, request).await))
+        });
     }
 
     fn effect_done(&mut self, done: Result<(tokio::task::Id, Done), tokio::task::JoinError>) {
@@ -216,6 +237,12 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                 self.input(Input::Done(id, *outcome));
             }
             Ok((_, Done::HostStarted(result))) => self.host_started(result),
+            Ok((_, Done::Planned(plan))) => {
+                for asker in self.planned_for.drain(..) {
+                    // It may have gone away meanwhile.
+                    let _ = asker.send((*plan).clone());
+                }
+            }
             Err(error) => {
                 // A panic in an effect must not end the hold: it counts as a failed request.
                 tracing::error!(
@@ -223,6 +250,8 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
                     "an effect panicked: {error}"
                 );
                 let Some(id) = self.running.remove(&error.id()) else {
+                    // A plan, if one was being made: whoever waits for it is told that there is none.
+                    self.planned_for.clear();
                     return;
                 };
                 if let Some(outcome) = self
@@ -310,6 +339,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             | Action::Evict { .. }
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
+            | Action::StartVm { .. }
             | Action::StopGuest { .. }
             | Action::AskLogind { .. }) => {
                 let hurry = self.parts.cluster.hurry();

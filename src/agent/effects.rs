@@ -66,6 +66,10 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
                 Outcome::Reply(within(limit, cluster.delete_migration(&migration)).await)
             }),
         ),
+        Action::StartVm { id, vm } => (
+            id,
+            Box::pin(async move { Outcome::Reply(within(limit, cluster.start_vm(&vm)).await) }),
+        ),
         Action::StopGuest { id, pod } => (
             id,
             Box::pin(async move { Outcome::Reply(within(limit, cluster.stop_guest(&pod)).await) }),

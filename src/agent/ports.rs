@@ -3,10 +3,11 @@
 use crate::drain::action::{Fault, HoldView, LogindAnswer, Notice};
 use crate::drain::answer::Reply;
 use crate::drain::hooks::{Gate, Report, Run};
+use crate::drain::plan::Survey;
 use crate::drain::record::Record;
 use crate::drain::time::Mono;
 use crate::drain::trigger::{Schedule, Shutdown, Then};
-use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
+use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
 use std::collections::BTreeSet;
 use std::future::Future;
 use tokio::sync::{mpsc, watch};
@@ -67,6 +68,12 @@ pub trait Cluster: Send + Sync + 'static {
         &self,
         migration: &ObjectRef,
     ) -> impl Future<Output = Result<Reply, Fault>> + Send;
+    /// One look at everything that a plan needs, without watches. What cannot be seen says so in it.
+    fn survey(&self) -> impl Future<Output = Survey> + Send {
+        std::future::ready(Survey::default())
+    }
+    /// PUT start of a VM that is stopped.
+    fn start_vm(&self, vm: &VmName) -> impl Future<Output = Result<Reply, Fault>> + Send;
     /// DELETE of a launcher pod of this node, with its own grace period.
     fn stop_guest(&self, pod: &ObjectRef) -> impl Future<Output = Result<Reply, Fault>> + Send;
     /// A Kubernetes Event; best effort.

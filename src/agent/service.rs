@@ -307,7 +307,7 @@ fn alone_if_possible(settings: &Settings) -> Result<Option<Instance>, RunError> 
     }
 }
 
-fn policy(settings: &Settings, node_name: &str, identity: &Identity) -> Policy {
+pub(crate) fn policy(settings: &Settings, node_name: &str, identity: &Identity) -> Policy {
     Policy {
         machine_id: identity.machine_id.clone(),
         system_uuid: identity.system_uuid.clone(),
@@ -318,7 +318,7 @@ fn policy(settings: &Settings, node_name: &str, identity: &Identity) -> Policy {
     }
 }
 
-fn cluster_options(settings: &Settings) -> cluster::Options {
+pub(crate) fn cluster_options(settings: &Settings) -> cluster::Options {
     cluster::Options {
         origin: Origin::from_setting(&settings.cluster.kubeconfig),
         node_name: settings.cluster.node_name.clone(),

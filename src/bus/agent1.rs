@@ -158,14 +158,27 @@ impl Agent1 {
             .map_err(|e| BusError::failed(format!("cannot write the status as JSON: {e}")))
     }
 
-    /// What would happen to every VM now; not in this version.
-    #[expect(
-        clippy::unused_self,
-        reason = "a method of an interface has a receiver"
-    )]
+    /// What would happen to every VM if the host went down now: the JSON of `vmdrain-agent plan -o json`. Asks the API
+    /// server, and changes nothing.
     #[zbus(out_args("json"))]
-    fn get_plan(&self) -> Result<String, BusError> {
-        Err(BusError::not_yet("there is no plan in this version"))
+    async fn get_plan(&self) -> Result<String, BusError> {
+        let plan = tokio::time::timeout(ANSWER, self.handle.plan_now()).await;
+        let plan = match plan {
+            Ok(Some(plan)) => plan,
+            Ok(None) => {
+                return Err(BusError::failed(
+                    "the agent is ending and makes no more plans",
+                ));
+            }
+            Err(_) => {
+                return Err(BusError::failed(format!(
+                    "there was no plan in {} s: the API server is slow",
+                    ANSWER.as_secs()
+                )));
+            }
+        };
+        serde_json::to_string(&plan)
+            .map_err(|e| BusError::failed(format!("cannot write the plan as JSON: {e}")))
     }
 
     /// Name of the phase: idle, preparing, evacuating, falling_back, holding, confirming, drained, deadline, cancelling,

@@ -2,6 +2,7 @@
 
 use super::options::{self, Options};
 use super::{NAME, PATH, REFUSED};
+use crate::drain::plan::Plan;
 use crate::drain::status::Status;
 use crate::drain::trigger::{Ending, Trigger};
 use crate::host::Timing;
@@ -64,6 +65,7 @@ trait Agent1 {
     fn release(&self, options: &Options) -> zbus::Result<String>;
     fn restore(&self, options: &Options) -> zbus::Result<String>;
     fn get_status(&self) -> zbus::Result<String>;
+    fn get_plan(&self) -> zbus::Result<String>;
 }
 
 /// A connection to the daemon.
@@ -126,6 +128,13 @@ impl Client {
         let json = within(self.probe, "GetStatus", self.agent.get_status()).await?;
         serde_json::from_str(&json)
             .map_err(|e| ClientError::Failed(format!("the daemon's status cannot be read: {e}")))
+    }
+
+    /// What would become of every VM now.
+    pub async fn plan(&self) -> Result<Plan, ClientError> {
+        let json = within(ANSWER, "GetPlan", self.agent.get_plan()).await?;
+        serde_json::from_str(&json)
+            .map_err(|e| ClientError::Failed(format!("the daemon's plan cannot be read: {e}")))
     }
 
     /// Follows the status: the first one comes at once, further ones with every change and at least every

@@ -1,5 +1,6 @@
 //! What can be typed? Commands, options and their help.
 
+use super::rbac::Part;
 use crate::drain::policy::{OnDeadline, seconds};
 use crate::drain::trigger::{Then, Trigger};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -13,13 +14,17 @@ Examples:
   vmdrain-agent reboot --reason 'new kernel' move the VMs away, then reboot
   vmdrain-agent trigger --deadline 20m       move the VMs away, leave the host up
   vmdrain-agent cancel                       call it off and give the node back
+  vmdrain-agent plan                         what would become of every VM, and is there time
+  vmdrain-agent doctor                       what is not as it should be, and the cure
 
 Exit codes:
   0 done, the node is empty       4 refused (the message says why)
   1 failed                        5 cancelled
   2 wrong command line            6 the daemon cannot be reached
   3 ended with VMs left           7 the API server cannot be reached
-                                  130 interrupted; the drain goes on";
+  10 plan: some VM would be shut down or left
+  11 doctor: warnings             12 doctor: failures
+  130 interrupted; the drain goes on";
 
 /// The whole command line.
 #[derive(Clone, Debug, Parser)]
@@ -148,6 +153,35 @@ Examples:
         #[arg(short, long, value_enum, default_value_t = Format::Table)]
         output: Format,
     },
+    /// Show what would become of every VM if the host went down now, and whether there is time for it
+    #[command(after_help = "\
+Nothing is changed: every VM's eviction is asked for as a dry run.
+
+Examples:
+  vmdrain-agent plan && systemctl reboot     reboot only when no VM has to be shut down
+  vmdrain-agent plan -o json | jq -r '.budgets[].cure.manifest // empty'
+                                             disruption budgets corrected, for kubectl apply -f -
+
+Exit code 10: some VM would be shut down or left. docs/plan.schema.json describes the JSON.")]
+    Plan {
+        /// How to show it
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
+    /// Look for what would go wrong in a drain: this host, its rights, its cluster; every finding with its cure
+    #[command(after_help = "\
+Works with and without the daemon. As root it sees everything; as another user it says what it could not see.
+
+Examples:
+  vmdrain-agent doctor                       after the installation, and from time to time
+  vmdrain-agent doctor -o json               for programs; docs/doctor.schema.json describes it
+
+Exit code 11: warnings, 12: failures.")]
+    Doctor {
+        /// How to show it
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
     /// What the ExecStop= of vmdrain-hold.service runs: drains this node when the system is really going down
     #[command(hide = true)]
     HoldStop,
@@ -156,6 +190,23 @@ Examples:
         /// What about it.
         #[command(subcommand)]
         what: ConfigCommand,
+    },
+    /// Print the manifests that give the agent more rights in the cluster
+    #[command(after_help = "\
+Examples:
+  vmdrain-agent rbac | kubectl apply -f -    see VMIs, migrations and budgets: reads, own-node-policy
+  vmdrain-agent rbac reads cancel            these parts
+  vmdrain-agent rbac --list                  what there is
+
+Nothing of it is needed to drain, cordon and restore with the kubelet's identity.
+docs/security.md says what each part opens.")]
+    Rbac {
+        /// Parts; none: reads and own-node-policy
+        #[arg(value_enum, value_name = "PART", hide_possible_values = true)]
+        parts: Vec<Part>,
+        /// Say which parts there are
+        #[arg(long, conflicts_with = "parts")]
+        list: bool,
     },
     /// Print the completions of a shell
     #[command(after_help = "\

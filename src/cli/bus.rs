@@ -3,6 +3,7 @@
 use super::daemon::{AT_LEAST, CallError, Daemon, Feed};
 use crate::bus::client::Following;
 use crate::bus::{Client, ClientError};
+use crate::drain::plan::Plan;
 use crate::drain::status::Status;
 use crate::drain::trigger::{Ending, Trigger};
 use std::sync::Arc;
@@ -44,6 +45,10 @@ impl Daemon for Client {
 
     async fn status(&self) -> Result<Arc<Status>, CallError> {
         Ok(Arc::new(Client::status(self).await?))
+    }
+
+    async fn plan(&self) -> Result<Plan, CallError> {
+        Ok(Client::plan(self).await?)
     }
 
     async fn follow(&self) -> Result<Following, CallError> {

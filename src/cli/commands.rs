@@ -8,7 +8,7 @@ use super::hold_stop;
 use super::run;
 use super::screen::Screen;
 use super::watch::{self, Waiting};
-use super::{interrupts, manual, settings, table};
+use super::{interrupts, manual, rbac, settings, table};
 use crate::agent::service::Setup;
 use crate::bus::Client;
 use crate::config::{Live, Sources};
@@ -56,6 +56,10 @@ pub(super) async fn carry_out(args: Args, screen: &mut Screen) -> Result<Exit, F
                 status(&daemon, output, screen).await
             }
         }
+        Command::Plan { output } => {
+            super::plan::show(&connect(&global).await?, output, screen).await
+        }
+        Command::Doctor { output } => super::doctor::show(&global, output, screen).await,
         Command::HoldStop => Ok(hold_stop::run(&global, screen).await),
         Command::Config { what } => {
             let sources = sources(&global);
@@ -64,6 +68,8 @@ pub(super) async fn carry_out(args: Args, screen: &mut Screen) -> Result<Exit, F
                 ConfigCommand::Check => settings::check(&sources, screen),
             }
         }
+        Command::Rbac { list: true, .. } => rbac::list(screen),
+        Command::Rbac { parts, .. } => rbac::print(&parts, screen),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "vmdrain-agent", &mut text);
@@ -89,7 +95,7 @@ pub(super) fn sources(global: &Global) -> Sources {
     Sources::host(global.config.as_deref(), global.set.clone())
 }
 
-async fn connect(global: &Global) -> Result<Client, Failure> {
+pub(super) async fn connect(global: &Global) -> Result<Client, Failure> {
     Client::connect(global.bus.as_deref())
         .await
         .map_err(|error| super::daemon::CallError::from(error).into())

@@ -2,6 +2,7 @@
 //! process ([`Handle`], `--standalone`) and the tests do.
 
 use crate::agent::command::{Answer, Command, Handle};
+use crate::drain::plan::Plan;
 use crate::drain::status::Status;
 use crate::drain::trigger::{Ending, Trigger};
 use std::future::Future;
@@ -46,6 +47,10 @@ pub trait Daemon {
     fn restore(&self) -> impl Future<Output = Result<String, CallError>>;
     /// The status of now.
     fn status(&self) -> impl Future<Output = Result<Arc<Status>, CallError>>;
+    /// What would become of every VM now.
+    fn plan(&self) -> impl Future<Output = Result<Plan, CallError>> {
+        std::future::ready(Err(CallError::Failed("no plan can be made here".into())))
+    }
     /// The status of now and every further one.
     fn follow(&self) -> impl Future<Output = Result<Self::Feed, CallError>>;
 }
@@ -106,6 +111,10 @@ impl Daemon for Handle {
 
     async fn status(&self) -> Result<Arc<Status>, CallError> {
         self.status_now().await.map(Arc::new).ok_or_else(ended)
+    }
+
+    async fn plan(&self) -> Result<Plan, CallError> {
+        self.plan_now().await.ok_or_else(ended)
     }
 
     async fn follow(&self) -> Result<HandleFeed, CallError> {

@@ -22,6 +22,12 @@ pub enum Exit {
     NoDaemon = 6,
     /// The API server cannot be reached.
     NoCluster = 7,
+    /// `plan`: some VM would be shut down or left.
+    NotSafe = 10,
+    /// `doctor`: warnings, and nothing worse.
+    Warnings = 11,
+    /// `doctor`: something is broken.
+    Failures = 12,
     /// Ctrl-C: nobody watches any more, the drain goes on. What a shell expects of an interrupted
     /// program, so that `vmdrain-agent trigger && …` does not go on as if the node were empty.
     Detached = 130,
@@ -29,7 +35,7 @@ pub enum Exit {
 
 impl Exit {
     /// Every way to end.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Done,
         Self::Failed,
         Self::Usage,
@@ -38,6 +44,9 @@ impl Exit {
         Self::Cancelled,
         Self::NoDaemon,
         Self::NoCluster,
+        Self::NotSafe,
+        Self::Warnings,
+        Self::Failures,
         Self::Detached,
     ];
 
@@ -69,7 +78,7 @@ mod tests {
     #[test]
     fn the_numbers_are_a_contract() {
         let codes: Vec<u8> = Exit::ALL.into_iter().map(Exit::code).collect();
-        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 130]);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 130]);
         for exit in Exit::ALL {
             assert_eq!(Exit::from_drain(exit.code()), exit);
         }

@@ -8,22 +8,27 @@
 //! | `daemon.rs` | what a daemon is, seen from here; `bus.rs` finds it on the bus |
 //! | `hold_stop/` | what the stop job of `vmdrain-hold.service` does (net 3) |
 //! | `watch.rs` | what waiting for a drain is, and what Ctrl-C does |
+//! | `plan.rs`, `doctor.rs` | how a plan and a check-up look |
 //! | `table.rs`, `progress.rs` | how a status looks, at rest and in motion |
 //! | `look.rs`, `screen.rs` | what the reader's terminal can do |
 //! | `manual.rs` | what the man pages say |
 //! | `settings.rs` | `config show` and `config check` |
+//! | `rbac.rs` | which manifests give the agent more rights |
 //! | `failure.rs`, `exit.rs` | how a failure is told, and with which number |
 
 pub mod args;
 mod bus;
 mod commands;
 pub mod daemon;
+pub mod doctor;
 pub mod exit;
 pub mod failure;
 mod hold_stop;
 pub mod look;
 mod manual;
+pub mod plan;
 mod progress;
+mod rbac;
 pub mod run;
 pub mod screen;
 mod settings;

@@ -2,7 +2,10 @@
 //! fits, and nothing is described that is not printed.
 
 use super::tests::{drain, vm};
+use crate::doctor::{Finding, Grade, Report};
+use crate::drain::eta::Span;
 use crate::drain::phase::Phase;
+use crate::drain::plan::{Plan, PlanBudget, PlanCure, PlanVm};
 use crate::drain::status::{
     DrainStatus, HolderStatus, MaintenanceStatus, MalformedStatus, RestoreStatus, ScheduledStatus, Status, VmPhase,
 };
@@ -107,8 +110,12 @@ fn full() -> Status {
     one.target = Some("n2".into());
     one.memory = Some(1 << 30);
     one.took = Some(1.5);
+    one.fate = "migrates".into();
+    one.policy = "migrate".into();
     let mut status = drain("evacuating", 1.0, None, vec![one]);
+    status.vms[0].eta = Some(Span::default());
     status.drain = Some(DrainStatus {
+        eta: Some(Span::default()),
         deadline_in: Some(-1.5),
         then: Some(Then::SoftReboot),
         exit: Some(3),
@@ -239,4 +246,89 @@ fn every_phase_has_its_word() {
         VmPhase::Left,
     ];
     assert_eq!(words("/$defs/vm/properties/phase/enum"), json!(phases));
+}
+
+fn described(schema: &Value, value: &Value, parts: &[(&str, &str)]) {
+    assert_eq!(check(schema, schema, value, "it"), Ok(()));
+    for (rule, part) in parts {
+        let rule = schema.pointer(rule).expect("it exists");
+        let printed = keys(value.pointer(part).expect("it exists"));
+        assert_eq!(keys(&rule["properties"]), printed, "{part}");
+        let required = rule["required"].as_array().expect("a list");
+        assert_eq!(required.len(), printed.len(), "{part}");
+    }
+}
+
+#[test]
+fn a_plan_fits_its_schema_and_nothing_else_does() {
+    let text = include_str!("../../docs/plan.schema.json");
+    let schema: Value = serde_json::from_str(text).expect("JSON");
+    let mut plan = Plan {
+        vms: vec![PlanVm {
+            fate: "migrates".into(),
+            known_by: "dry_run".into(),
+            policy: "migrate".into(),
+            memory: Some(1),
+            eta: Some(Span::default()),
+            hints: vec!["a".into()],
+            ..PlanVm::default()
+        }],
+        budgets: vec![PlanBudget {
+            class: "no_room".into(),
+            cure: Some(PlanCure::default()),
+            ..PlanBudget::default()
+        }],
+        malformed: vec![MalformedStatus::default()],
+        ..Plan::default()
+    };
+    plan.time.fits = "yes".into();
+    plan.time.limit = Some(1.0);
+    let value = serde_json::to_value(&plan).expect("JSON");
+    let parts = [
+        ("", ""),
+        ("/$defs/vm", "/vms/0"),
+        ("/$defs/budget", "/budgets/0"),
+        ("/$defs/cure", "/budgets/0/cure"),
+        ("/$defs/time", "/time"),
+        ("/$defs/span", "/time/need"),
+        ("/$defs/malformed", "/malformed/0"),
+    ];
+    described(&schema, &value, &parts);
+    for place in ["/vms/0/fate", "/budgets/0/class", "/time/fits"] {
+        let mut bad = value.clone();
+        *bad.pointer_mut(place).expect("it exists") = json!("something else");
+        assert!(check(&schema, &schema, &bad, "it").is_err(), "{place}");
+    }
+}
+
+#[test]
+fn a_check_up_fits_its_schema() {
+    let text = include_str!("../../docs/doctor.schema.json");
+    let schema: Value = serde_json::from_str(text).expect("JSON");
+    let grades = [
+        Grade::Ok,
+        Grade::Note,
+        Grade::Unknown,
+        Grade::Warning,
+        Grade::Failure,
+    ];
+    let report = Report {
+        findings: grades
+            .map(|grade| Finding {
+                grade,
+                ..Finding::default()
+            })
+            .into(),
+        ..Report::default()
+    };
+    let value = serde_json::to_value(&report).expect("JSON");
+    described(
+        &schema,
+        &value,
+        &[("", ""), ("/$defs/finding", "/findings/0")],
+    );
+    let words = schema
+        .pointer("/$defs/finding/properties/grade/enum")
+        .expect("it exists");
+    assert_eq!(words, &json!(grades));
 }

@@ -16,7 +16,7 @@ use crate::agent::ports::Clock;
 use crate::drain::action::{Fault, FaultClass};
 use crate::drain::answer::Reply;
 use crate::drain::world::{
-    CordonNote, Fresh, Malformed, MigrationView, NodeView, ObjectRef, PodView, VmiView,
+    CordonNote, Fresh, Malformed, MigrationView, NodeView, ObjectRef, PodView, VmName, VmiView,
 };
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
@@ -179,6 +179,19 @@ impl<C: Clock> KubeCluster<C> {
             &PostParams::default(),
             body.into_bytes(),
         );
+        Ok(self.send(&what, request).await?.reply())
+    }
+
+    /// PUT start of a VM. Its successful answer has no body.
+    pub(super) async fn put_start(&self, vm: &VmName) -> Result<Reply, Fault> {
+        let what = format!("start VM {vm}");
+        let path = format!(
+            "/apis/subresources.kubevirt.io/v1/namespaces/{}/virtualmachines",
+            vm.namespace
+        );
+        let params = PostParams::default();
+        let request =
+            Request::new(path).replace_subresource("start", &vm.name, &params, b"{}".to_vec());
         Ok(self.send(&what, request).await?.reply())
     }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// A kind of object, narrowed down to what concerns this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Collection {
-    path: &'static str,
+    path: String,
     labels: Option<String>,
     fields: Option<String>,
     /// For sentences: `pods on node n1`.
@@ -23,9 +23,9 @@ pub(crate) struct Collection {
 }
 
 impl Collection {
-    fn new(path: &'static str, what: impl Into<String>) -> Self {
+    fn new(path: impl Into<String>, what: impl Into<String>) -> Self {
         Self {
-            path,
+            path: path.into(),
             labels: None,
             fields: None,
             what: what.into(),
@@ -40,6 +40,11 @@ impl Collection {
             vital: true,
             ..Self::new("/api/v1/nodes", format!("node {node}"))
         }
+    }
+
+    /// All Nodes, to tell whether one of them has room.
+    pub(crate) fn nodes() -> Self {
+        Self::new("/api/v1/nodes", "nodes")
     }
 
     /// Launcher and hotplug pods. By `spec.nodeName`, because the label `kubevirt.io/nodeName` lies on migration targets.
@@ -72,6 +77,19 @@ impl Collection {
                 format!("virtualmachineinstances on their way to node {node}"),
             )
         }
+    }
+
+    /// VMs of one namespace.
+    pub(crate) fn machines(namespace: &str) -> Self {
+        Self::new(
+            format!("/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachines"),
+            format!("virtualmachines of namespace {namespace}"),
+        )
+    }
+
+    /// Where the objects are.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
     }
 
     /// VMIMs of the whole cluster: the slots are counted over all of them.
@@ -112,7 +130,7 @@ impl Collection {
             bookmarks: true,
             send_initial_events: false,
         };
-        kube::core::Request::new(self.path)
+        kube::core::Request::new(self.path.as_str())
             .watch(&params, version)
             .map_err(|error| {
                 fault::fault(FaultClass::Fatal, &self.watch_what(), &fault::plain(&error))
@@ -131,7 +149,7 @@ impl Collection {
             continue_token: more,
             ..ListParams::default()
         };
-        kube::core::Request::new(self.path)
+        kube::core::Request::new(self.path.as_str())
             .list(&params)
             .map_err(|error| {
                 fault::fault(FaultClass::Fatal, &self.list_what(), &fault::plain(&error))
@@ -152,12 +170,17 @@ impl Collection {
     pub(crate) fn forbidden(&self, fault: &Fault) -> String {
         if self.vital {
             format!(
-                "{}. The kubelet of a node may do this for its own node: check `cluster.kubeconfig` and `cluster.node_name`",
+                "{}. The kubelet of a node may do this for its own node, an identity of its own with rbac/service-account.yaml: check `cluster.kubeconfig` and `cluster.node_name`",
                 fault.text
             )
         } else {
+            let manifest = if self.what == "nodes" {
+                "rbac/nodes.yaml"
+            } else {
+                "rbac/reads.yaml"
+            };
             format!(
-                "no right to list and watch {}; rbac/reads.yaml gives it to this node",
+                "no right to list and watch {}; {manifest} gives it to this node",
                 self.what
             )
         }
@@ -239,42 +262,29 @@ pub(crate) async fn list<T: Thin>(
     timing: &Timing,
     now: Mono,
 ) -> Result<Listing<T::View>, Fault> {
-    let what = collection.list_what();
     let mut again = true;
     let (mut items, mut more) = (Vec::new(), None);
     loop {
         let first = more.is_none();
         let before = more.clone();
-        let request = collection.list_request(timing.page, more.take())?;
-        let sent = connection.send(&what, now, request);
-        let answer = tokio::time::timeout(timing.request, sent)
-            .await
-            .unwrap_or_else(|_| Err(fault::timed_out(&what, timing.request.as_secs_f64())))?;
-        if answer.code == 410 && !first && again {
-            again = false;
-            items.clear();
-            continue;
-        }
-        if !answer.is_success() {
-            return Err(fault::from_reply(&what, &answer.reply()));
-        }
-        let page = read_page::<T>(&answer.body).map_err(|error| {
-            let why = format!("the server's answer cannot be read: {error}");
-            fault::fault(FaultClass::Transient, &what, &why)
-        })?;
-        if !page.is_list_of(T::RESOURCE) {
-            let why = format!(
-                "the server's answer is of kind '{}', which is no list of {}",
-                page.kind,
-                T::RESOURCE
-            );
-            return Err(fault::fault(FaultClass::Transient, &what, &why));
-        }
+        let page = match page::<T>(connection, collection, timing, more.take(), now).await? {
+            Some(page) => page,
+            None if !first && again => {
+                again = false;
+                items.clear();
+                continue;
+            }
+            None => return Err(forgotten(collection)),
+        };
         items.extend(page.items);
         let token = page.metadata.more.filter(|token| !token.is_empty());
         if token.is_some() && token == before {
             let why = "the server names the same page as the next one again and again";
-            return Err(fault::fault(FaultClass::Transient, &what, why));
+            return Err(fault::fault(
+                FaultClass::Transient,
+                &collection.list_what(),
+                why,
+            ));
         }
         more = token;
         if more.is_none() {
@@ -284,4 +294,56 @@ pub(crate) async fn list<T: Thin>(
             });
         }
     }
+}
+
+/// What is on the first page; the rest is not asked for.
+pub(crate) async fn first_page<T: Thin>(
+    connection: &Connection,
+    collection: &Collection,
+    timing: &Timing,
+    now: Mono,
+) -> Result<Vec<Guarded<T::View>>, Fault> {
+    let page = page::<T>(connection, collection, timing, None, now).await?;
+    page.map(|page| page.items)
+        .ok_or_else(|| forgotten(collection))
+}
+
+fn forgotten(collection: &Collection) -> Fault {
+    let why = "the server has forgotten the version that the list began with";
+    fault::fault(FaultClass::Transient, &collection.list_what(), why)
+}
+
+/// One page; `None` when the server no longer knows the list that it belongs to (410).
+async fn page<T: Thin>(
+    connection: &Connection,
+    collection: &Collection,
+    timing: &Timing,
+    more: Option<String>,
+    now: Mono,
+) -> Result<Option<Page<Guarded<T::View>>>, Fault> {
+    let what = collection.list_what();
+    let request = collection.list_request(timing.page, more)?;
+    let sent = connection.send(&what, now, request);
+    let answer = tokio::time::timeout(timing.request, sent)
+        .await
+        .unwrap_or_else(|_| Err(fault::timed_out(&what, timing.request.as_secs_f64())))?;
+    if answer.code == 410 {
+        return Ok(None);
+    }
+    if !answer.is_success() {
+        return Err(fault::from_reply(&what, &answer.reply()));
+    }
+    let page = read_page::<T>(&answer.body).map_err(|error| {
+        let why = format!("the server's answer cannot be read: {error}");
+        fault::fault(FaultClass::Transient, &what, &why)
+    })?;
+    if !page.is_list_of(T::RESOURCE) {
+        let why = format!(
+            "the server's answer is of kind '{}', which is no list of {}",
+            page.kind,
+            T::RESOURCE
+        );
+        return Err(fault::fault(FaultClass::Transient, &what, &why));
+    }
+    Ok(Some(page))
 }

@@ -6,6 +6,8 @@
 //! | `client.rs` | which client, and is it still the right one? |
 //! | `api.rs` | where is the cordon written, the eviction sent, emptiness confirmed? |
 //! | `events.rs` | who is told in the cluster? |
+//! | `rights.rs` | what may we? |
+//! | `survey.rs` | what does a plan see of it? |
 //! | `collection.rs` | what is listed and watched, with which selectors? |
 //! | `watch/` | how does one picture come out of seven lists and watches? |
 //! | `types/` | which fields are read, and what do they mean? |
@@ -19,7 +21,9 @@ mod credentials;
 mod events;
 mod fault;
 mod reply;
+mod rights;
 mod subject;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -32,7 +36,8 @@ pub use timing::Timing;
 use crate::agent::ports::{Clock, Cluster};
 use crate::drain::action::{Fault, Notice};
 use crate::drain::answer::Reply;
-use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
+use crate::drain::plan::Survey;
+use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
 use client::Connection;
 use events::Sent;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -215,6 +220,14 @@ impl<C: Clock> Cluster for KubeCluster<C> {
 
     async fn delete_migration(&self, migration: &ObjectRef) -> Result<Reply, Fault> {
         self.delete_vmim(migration).await
+    }
+
+    async fn survey(&self) -> Survey {
+        self.look_around().await
+    }
+
+    async fn start_vm(&self, vm: &VmName) -> Result<Reply, Fault> {
+        self.put_start(vm).await
     }
 
     async fn stop_guest(&self, pod: &ObjectRef) -> Result<Reply, Fault> {

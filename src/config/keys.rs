@@ -6,12 +6,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Keys and sections of the contract that nothing reads yet.
-const NOT_YET: [&str; 11] = [
+const NOT_YET: [&str; 9] = [
     "drain.api_unreachable_timeout",
     "drain.allow_empty_dir",
     "drain.allow_unmanaged_pods",
-    "drain.skip",
-    "policy.rule",
     "host.wall",
     "gates.volume_attachments",
     "coordination",
@@ -21,14 +19,7 @@ const NOT_YET: [&str; 11] = [
 ];
 
 /// Values of the contract that nothing carries out yet.
-const VALUES_NOT_YET: [(&str, &[&str], &str); 2] = [
-    ("drain.scope", &["all-pods"], "vms"),
-    (
-        "policy.default",
-        &["shutdown", "restart", "leave"],
-        "migrate",
-    ),
-];
+const VALUES_NOT_YET: [(&str, &[&str], &str); 1] = [("drain.scope", &["all-pods"], "vms")];
 
 /// Every key with its default, as it would stand in a file.
 pub(super) fn defaults() -> BTreeMap<String, Value> {

@@ -4,6 +4,7 @@ use super::settings::Settings;
 use super::values::span_text;
 use crate::drain::hooks::Knobs;
 use crate::drain::policy::{Policy, Timing};
+use crate::drain::ways::Ways;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
@@ -28,6 +29,11 @@ impl Settings {
             },
             restore: self.restore.enabled,
             restore_wait: self.restore.wait,
+            ways: Ways {
+                default: self.policy.default,
+                rules: self.policy.rule.clone(),
+                skip: self.drain.skip.clone(),
+            },
             timing: Timing {
                 request: self.cluster.request_timeout,
                 ..self.timing.core
@@ -58,6 +64,9 @@ impl Settings {
             *span = quicken(*span);
         }
         fast.drain.deadline = fast.drain.deadline.map(quicken);
+        for rule in &mut fast.policy.rule {
+            rule.deadline = rule.deadline.map(quicken);
+        }
         for entry in &mut fast.maintenance {
             entry.deadline = entry.deadline.map(quicken);
         }

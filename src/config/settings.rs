@@ -10,6 +10,7 @@ use crate::drain::hooks::{Knobs, OnFailure};
 use crate::drain::policy::{
     Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing, seconds,
 };
+use crate::drain::ways::{Rule, Selector, Way};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -94,6 +95,8 @@ pub struct Drain {
     pub allow_guest_shutdown: Consent,
     /// Answer to somebody else's uncordon in mid-drain.
     pub on_foreign_uncordon: OnForeignUncordon,
+    /// Label selectors of VMs that are left alone.
+    pub skip: Vec<Selector>,
 }
 
 impl Default for Drain {
@@ -106,25 +109,19 @@ impl Default for Drain {
             max_attempts: 3,
             allow_guest_shutdown: Consent::default(),
             on_foreign_uncordon: OnForeignUncordon::default(),
+            skip: Vec::new(),
         }
     }
 }
 
-/// What a drain does with a VM.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// What KubeVirt makes of an eviction: a live migration wherever the VM allows it.
-    #[default]
-    Migrate,
-}
-
 /// `[policy]`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VmPolicy {
-    /// For every VM that says nothing itself.
+    /// For every VM that says nothing itself and that no rule matches.
     pub default: Way,
+    /// `[[policy.rule]]`, the first that matches counts.
+    pub rule: Vec<Rule>,
 }
 
 /// `[budget]`.
@@ -262,10 +259,11 @@ pub struct Constants {
 }
 
 /// Waits that may be left out; any other duration or count of zero makes no sense.
-const MAY_BE_ZERO: [&str; 4] = [
+const MAY_BE_ZERO: [&str; 5] = [
     "budget.margin",
     "timing.linger",
     "timing.queue_patience",
+    "timing.settle",
     "timing.stop_slack",
 ];
 
@@ -315,6 +313,11 @@ impl Settings {
             let span = value.as_str().and_then(|text| seconds::parse(text).ok());
             if span.is_some_and(|span| span > LONGEST) {
                 fault(&key, "is longer than 10 years");
+            }
+        }
+        for (at, rule) in self.policy.rule.iter().enumerate() {
+            if let Some(why) = rule.trouble() {
+                fault("policy.rule", &format!("number {} {why}", at + 1));
             }
         }
         if self.drain.allow_guest_shutdown == Consent::Never {

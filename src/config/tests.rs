@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::drain::policy::{Consent, Pacing, Policy, Timing};
+use crate::drain::ways::Way;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -155,8 +156,6 @@ fn every_mistake_names_the_file_and_the_key() {
 fn what_is_planned_is_refused_with_not_yet() {
     let table = [
         ("drain.scope = 'all-pods'", "drain.scope"),
-        ("policy.default = 'shutdown'", "policy.default"),
-        ("drain.skip = []", "drain.skip"),
         (
             "drain.api_unreachable_timeout = '1m'",
             "drain.api_unreachable_timeout",
@@ -170,7 +169,6 @@ fn what_is_planned_is_refused_with_not_yet() {
         ("coordination.slots = 1", "coordination.slots"),
         ("report.keep = 5", "report.keep"),
         ("metrics.listen = 'unix:/x'", "metrics.listen"),
-        ("[[policy.rule]]\nname = 'db'", "policy.rule"),
     ];
     for (toml, key) in table {
         let said = complaint(toml);
@@ -357,7 +355,8 @@ fn the_defaults_are_the_policy_that_the_core_assumes() {
 #[test]
 fn every_setting_of_a_drain_reaches_the_policy() {
     let loaded = text(
-        "drain = { pacing = 'all', deadline = '10m', allow_guest_shutdown = 'never', on_foreign_uncordon = 'abort' }
+        "drain = { pacing = 'all', deadline = '10m', allow_guest_shutdown = 'never', on_foreign_uncordon = 'abort', skip = ['app=db'] }
+         policy = { default = 'shutdown', rule = [{ name = 'db-*', policy = 'leave', deadline = '5m' }] }
          budget = { migration_rate = '500Mi/s', margin = '5s' }
          cluster.request_timeout = '3s'
          timing.linger = '7s'",
@@ -373,12 +372,50 @@ fn every_setting_of_a_drain_reaches_the_policy() {
     assert_eq!(policy.timing.request, Duration::from_secs(3));
     assert_eq!(policy.timing.linger, Duration::from_secs(7));
     assert_eq!(policy.timing.ask_again, Timing::default().ask_again);
+    assert_eq!(policy.ways.default, Way::Shutdown);
+    assert_eq!(policy.ways.rules[0].policy, Some(Way::Leave));
+    assert_eq!(
+        policy.ways.rules[0].deadline,
+        Some(Duration::from_secs(300))
+    );
+    assert_eq!(policy.ways.skip[0].to_string(), "app=db");
+}
+
+#[test]
+fn rules_for_vms_that_make_no_sense_are_told() {
+    for (toml, words) in [
+        (
+            "[[policy.rule]]\npolicy = 'leave'",
+            "policy.rule: number 1 selects every VM",
+        ),
+        (
+            "[[policy.rule]]\nname = 'db'",
+            "policy.rule: number 1 says nothing",
+        ),
+        (
+            "[[policy.rule]]\nname = 'db'\npolicy = 'stop'",
+            "policy.rule: unknown variant `stop`",
+        ),
+        (
+            "[[policy.rule]]\nnames = 'db'",
+            "policy.rule: unknown field `names`",
+        ),
+        (
+            "drain.skip = ['a b']",
+            "drain.skip: 'a b' is not a label selector",
+        ),
+    ] {
+        let said = complaint(toml);
+        assert!(said.contains(words), "{toml}: {said}");
+    }
 }
 
 #[test]
 fn a_written_file_reads_back_as_the_same_settings() {
     let loaded = text(
-        "drain.deadline = '1h30m'\nbudget.migration_rate = '1.5Gi/s'\ntiming.linger = 0.25\ntiming.cluster.watch = '5s'",
+        "drain.deadline = '1h30m'\nbudget.migration_rate = '1.5Gi/s'\ntiming.linger = 0.25\ntiming.cluster.watch = '5s'
+drain.skip = ['app=db,!x']\n[[policy.rule]]\nnamespace = 'shop'\nlabels = { tier = 'db' }\npolicy = 'restart'\ndeadline = '90s'",
+
     )
     .load()
     .expect("good");

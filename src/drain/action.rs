@@ -4,7 +4,7 @@ use super::answer::Reply;
 use super::hooks::{Report, Run};
 use super::record::Record;
 use super::trigger::{Ending, Refusal, Schedule, Shutdown, Then, Trigger};
-use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture};
+use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -84,6 +84,13 @@ pub enum Action {
         id: EffectId,
         /// The VMIM.
         migration: ObjectRef,
+    },
+    /// PUT `virtualmachines/<name>/start`: KubeVirt starts a VM that is stopped. Answer: [`Outcome::Reply`].
+    StartVm {
+        /// Number of this effect.
+        id: EffectId,
+        /// The VM.
+        vm: VmName,
     },
     /// DELETE of a launcher pod with UID precondition and its own grace period: the guest is shut down.
     /// Answer: [`Outcome::Reply`].

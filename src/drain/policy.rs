@@ -5,6 +5,7 @@
 use super::boot::{Start, Userspace};
 use super::hooks::Knobs;
 use super::time::Mono;
+use super::ways::Ways;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -127,6 +128,8 @@ pub struct Policy {
     pub restore: bool,
     /// How long that may take before what is missing is told as a warning.
     pub restore_wait: Duration,
+    /// What happens to which VM.
+    pub ways: Ways,
     /// The finer time constants.
     pub timing: Timing,
 }
@@ -159,6 +162,10 @@ pub struct Timing {
     /// How long a source pod may keep running after its VM has moved before we go on without it (full tier).
     #[serde(with = "seconds")]
     pub linger: Duration,
+    /// How long a VM that has just arrived here is let be before it is evicted. virt-controller passes over a marked VM while
+    /// its old source pod still ends, and looks again only with the next heartbeat, a minute or two later.
+    #[serde(with = "seconds")]
+    pub settle: Duration,
     /// How long the cluster's slots may be taken by others before we join KubeVirt's own queue.
     #[serde(with = "seconds")]
     pub queue_patience: Duration,
@@ -207,6 +214,7 @@ impl Default for Timing {
             ask_again: s(10),
             mark_missing: s(30),
             linger: s(60),
+            settle: s(10),
             queue_patience: s(15),
             slot_patience: s(300),
             picture_stale: s(60),
@@ -245,6 +253,7 @@ impl Policy {
             hooks: Knobs::default(),
             restore: true,
             restore_wait: Duration::from_secs(900),
+            ways: Ways::default(),
             timing: Timing::default(),
         }
     }

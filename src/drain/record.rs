@@ -1,5 +1,6 @@
 //! What is written down, and how a machine goes on from it.
 
+use super::again::StartNote;
 use super::boot::{Start, Userspace};
 use super::stop::StopNote;
 use super::time::Mono;
@@ -46,6 +47,9 @@ pub struct Record {
     pub exit: Option<u8>,
     /// VMIs that we have marked, or may have marked (asked before the answer was known).
     pub marks: Vec<ObjectRef>,
+    /// VMs that this drain has shut down, or may have, and that nobody else starts again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts: Vec<StartNote>,
     /// Somebody has asked to go now (`release`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub released: bool,

@@ -2,6 +2,7 @@
 //!
 //! The JSON form is a contract: it only grows.
 
+use super::eta::Span;
 use super::trigger::Then;
 use super::world::{Malformed, VmName};
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,8 @@ pub struct Status {
     pub blind: Vec<String>,
     /// Objects that could not be read.
     pub malformed: Vec<MalformedStatus>,
+    /// VMs that a drain has shut down and that are to be started again, as `namespace/name`.
+    pub to_start: Vec<String>,
     /// A shutdown for later, as long as it has not come.
     pub scheduled: Option<ScheduledStatus>,
     /// Anything else a person should know, loudest first.
@@ -72,6 +75,7 @@ impl Status {
             && self.malformed == other.malformed
             && self.scheduled.as_ref().map(|s| s.kind) == other.scheduled.as_ref().map(|s| s.kind)
             && self.warnings == other.warnings
+            && self.to_start == other.to_start
             && self.maintenance == other.maintenance
     }
 }
@@ -96,6 +100,8 @@ pub struct DrainStatus {
     pub then: Option<Then>,
     /// Exit code of the finished drain (design section 7), absent while it runs.
     pub exit: Option<u8>,
+    /// Seconds until the last VM that moves or is shut down is gone, as a range; absent when nobody can say.
+    pub eta: Option<Span>,
 }
 
 impl DrainStatus {
@@ -259,6 +265,20 @@ pub struct VmStatus {
     pub took: Option<f64>,
     /// The mark on the VMI is ours.
     pub marked_by_us: bool,
+    /// Seconds until it is gone, as a range; absent when nobody can say.
+    pub eta: Option<Span>,
+    /// What will become of it, as one word: migrates, restarted_elsewhere, shut_down, blocked, external, left, unknown.
+    pub fate: String,
+    /// The same as a sentence.
+    pub fate_says: String,
+    /// Its policy: migrate, shutdown, restart, leave.
+    pub policy: String,
+    /// Who says so: policy.default, policy.rule N, the VM's annotation, drain.skip.
+    pub policy_from: String,
+    /// What is wrong with its annotations, empty when nothing is.
+    pub policy_trouble: String,
+    /// Who owns it, e.g. `VirtualMachine (Always)`; empty when that cannot be seen.
+    pub owner: String,
 }
 
 impl VmStatus {
@@ -272,6 +292,10 @@ impl VmStatus {
             && self.attempts == other.attempts
             && self.posts == other.posts
             && self.marked_by_us == other.marked_by_us
+            && self.fate_says == other.fate_says
+            && self.policy_from == other.policy_from
+            && self.policy_trouble == other.policy_trouble
+            && self.owner == other.owner
     }
 
     /// Namespace and name.

@@ -2,6 +2,7 @@
 
 use super::action::EffectId;
 use super::answer::{Answer, Pause};
+use super::fate::Lot;
 use super::policy::Timing;
 use super::status::VmPhase;
 use super::stop::Stopping;
@@ -9,6 +10,24 @@ use super::time::Mono;
 use super::world::{ObjectRef, VmName};
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// How a VM goes, as far as its time is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Going {
+    /// Nobody can say when it goes.
+    #[default]
+    Unknown,
+    /// It waits for its turn.
+    Queued,
+    /// KubeVirt has accepted it and has not begun.
+    Accepted,
+    /// It is being migrated.
+    Moving,
+    /// It has moved, its old pod ends.
+    Leaving,
+    /// Its guest is being shut down.
+    Ending,
+}
 
 /// Memory of one launcher pod (or of a VMI whose pod was not seen yet).
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +40,8 @@ pub struct Track {
     pub vmi_uid: String,
     /// Memory in bytes, for the order.
     pub memory: u64,
+    /// How long its pod may take to end.
+    pub grace: Duration,
     /// First seen.
     pub first_seen: Mono,
     /// The request that is on its way, and whether it only asks.
@@ -63,6 +84,10 @@ pub struct Track {
     pub made_by: Option<String>,
     /// It is an inbound migration that never was active here.
     pub inbound: bool,
+    /// When it arrived here, where this drain saw it come.
+    pub arrived: Option<Mono>,
+    /// What is to become of it.
+    pub lot: Lot,
     /// VMIMs that are to take this VM away, begun in this drain.
     pub attempts: BTreeSet<String>,
     /// A VMIM of this VM succeeded: its target node.
@@ -85,6 +110,12 @@ pub struct Track {
     pub shown: VmPhase,
     /// Since when `shown`.
     pub shown_since: Mono,
+    /// How it goes, for the estimate, and since when.
+    pub going: Going,
+    /// Since when `going`.
+    pub going_since: Mono,
+    /// When its migration (the newest attempt) was first seen to run.
+    pub moving_since: Option<Mono>,
     /// Shown sentence.
     pub says: String,
     /// Shown target node.
@@ -214,6 +245,18 @@ impl Track {
         if self.ended.is_none() {
             self.ended = Some((phase, now));
         }
+    }
+
+    /// Takes note of how it goes.
+    pub fn goes(&mut self, going: Going, now: Mono) {
+        if self.going == going {
+            return;
+        }
+        if going == Going::Moving {
+            self.moving_since = Some(now);
+        }
+        self.going = going;
+        self.going_since = now;
     }
 
     /// A migration was asked for or seen.

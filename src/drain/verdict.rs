@@ -2,6 +2,7 @@
 //!
 //! `status` prints these sentences as they are; to change a text, change it here.
 
+use super::budgets::{self, Class};
 use super::stop::HandlerDoubt;
 use super::world::VmName;
 use std::fmt;
@@ -81,6 +82,8 @@ pub enum Wait {
         /// Where it comes from.
         from: String,
     },
+    /// It has just arrived: KubeVirt does not send it on before its old pod elsewhere has ended.
+    Settling,
     /// The VM has moved, its old pod here is still ending.
     LeftOver,
     /// The guest is shutting down.
@@ -125,6 +128,15 @@ pub enum Wait {
     },
     /// Its pod is not in the picture yet.
     PodUnseen,
+    /// Its VirtualMachine was not read yet: it may have a policy of its own.
+    OwnerUnread,
+    /// Its policy leaves it alone.
+    LeftAlone {
+        /// The host goes down: its guest is shut down when all others are gone.
+        stops_last: bool,
+    },
+    /// Its own deadline has passed.
+    GivenUp,
     /// Its guest will be shut down, but not before a scheduled shutdown has come.
     Scheduled,
     /// The node is not cordoned yet, and nothing is evicted before.
@@ -152,8 +164,8 @@ pub enum Blocked {
         name: String,
         /// Needs and has.
         says: String,
-        /// It can never be satisfied as it is.
-        never: bool,
+        /// What is the matter with it, as far as that can be told.
+        class: Option<Class>,
     },
     /// More than one budget selects the pod.
     SeveralBudgets {
@@ -195,6 +207,9 @@ impl fmt::Display for Wait {
             Self::Arriving { from } => {
                 write!(f, "inbound migration from {from}, it must arrive before it can be sent on")
             }
+            Self::Settling => {
+                f.write_str("has just arrived; KubeVirt sends no VM on while its old pod still ends, so it is evicted in a moment")
+            }
             Self::LeftOver => f.write_str("has moved away, its old pod here is still ending"),
             Self::ShuttingDown => f.write_str("guest is shutting down"),
             Self::Stopping { why } => write!(f, "guest is being shut down by us: {why}"),
@@ -225,6 +240,14 @@ impl fmt::Display for Wait {
             Self::Cordon { why } => {
                 write!(f, "not evicted, because the node is not cordoned: {why}")
             }
+            Self::OwnerUnread => {
+                f.write_str("its VirtualMachine has not been read yet, which may name a policy")
+            }
+            Self::GivenUp => f.write_str("its own deadline has passed, the drain goes on without it"),
+            Self::LeftAlone { stops_last: false } => f.write_str("left alone by its policy"),
+            Self::LeftAlone { stops_last: true } => f.write_str(
+                "left alone by its policy until all other VMs are gone, then its guest is shut down",
+            ),
             Self::PodUnseen => f.write_str("its pod has not been seen yet"),
         }
     }
@@ -241,15 +264,8 @@ impl fmt::Display for Blocked {
             Self::ConsentNever => f.write_str(
                 "evicting it would shut the guest down, and drain.allow_guest_shutdown is \"never\"",
             ),
-            Self::Budget { name, says, never: true } => write!(
-                f,
-                "disruption budget {name} can never allow it: maxUnavailable and percentages do not work for VMs; use an integer minAvailable ({says})"
-            ),
-            Self::Budget { name, says, never: false } if name.is_empty() => {
-                write!(f, "a disruption budget does not allow it now: {says}")
-            }
-            Self::Budget { name, says, never: false } => {
-                write!(f, "disruption budget {name} does not allow it now: {says}")
+            Self::Budget { name, says, class } => {
+                f.write_str(&budgets::sentence(name, says, class.as_ref()))
             }
             Self::SeveralBudgets { names } if names.is_empty() => {
                 f.write_str("two PDBs select its pod, Kubernetes refuses such evictions; remove one of them")

@@ -21,12 +21,14 @@
 //! | `hooks.rs` | which programs of the administrator run at the gates of a drain |
 //! | `notify.rs` | what the service manager is told (`sd_notify`), and its fd store |
 //! | `system1.rs` | what PID 1 says: jobs, soft-reboots, units that stop guests |
+//! | `checkup.rs`, `units.rs` | what `doctor` has to know of logind and PID 1 |
 //! | `stopping.rs` | whether the system is really going down (net 3) |
 //! | `ending.rs` | the host as a drain of the stop job sees it |
 //! | `store.rs` | where the record is kept |
 //! | `clock.rs`, `signals.rs`, `identity.rs`, `instance.rs` | the time, Unix signals, who this machine is, are we alone |
 
 pub mod ask;
+pub mod checkup;
 pub mod clock;
 pub mod ending;
 pub mod hold;
@@ -46,6 +48,7 @@ pub mod stopping;
 pub mod store;
 pub mod system1;
 pub mod timing;
+pub mod units;
 mod worker;
 
 pub use clock::BootClock;

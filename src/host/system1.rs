@@ -15,9 +15,9 @@ use zbus::{Connection, OwnedObjectPath, OwnedVariant};
 /// Our unit of net 3.
 pub const HOLD_UNIT: &str = "vmdrain-hold.service";
 /// Interface of every unit.
-const UNIT: &str = "org.freedesktop.systemd1.Unit";
+pub(super) const UNIT: &str = "org.freedesktop.systemd1.Unit";
 /// Interface of services.
-const SERVICE: &str = "org.freedesktop.systemd1.Service";
+pub(super) const SERVICE: &str = "org.freedesktop.systemd1.Service";
 /// Units that hold no lock of logind's and stop guests while the system ends.
 const STOP_GUESTS: [&str; 1] = ["libvirt-guests.service"];
 
@@ -32,6 +32,14 @@ pub trait Systemd {
     fn list_jobs(&self) -> zbus::Result<Vec<JobRow>>;
     /// Path of a unit that is loaded.
     fn get_unit(&self, name: &str) -> zbus::Result<OwnedObjectPath>;
+    /// Path of a unit, loaded for it if need be.
+    fn load_unit(&self, name: &str) -> zbus::Result<OwnedObjectPath>;
+    /// Units in one of these states whose name fits one of these patterns.
+    fn list_units_by_patterns(
+        &self,
+        states: &[&str],
+        patterns: &[&str],
+    ) -> zbus::Result<Vec<UnitRow>>;
     /// `starting`, `running`, `degraded`, `maintenance`, `stopping`, …
     #[zbus(property(emits_changed_signal = "false"))]
     fn system_state(&self) -> zbus::Result<String>;
@@ -43,7 +51,7 @@ pub trait Systemd {
     fn userspace_timestamp_monotonic(&self) -> zbus::Result<u64>;
 }
 
-async fn manager(bus: &Connection) -> Result<SystemdProxy<'_>, CallError> {
+pub(super) async fn manager(bus: &Connection) -> Result<SystemdProxy<'_>, CallError> {
     let proxy = SystemdProxy::builder(bus)
         .cache_properties(zbus::proxy::CacheProperties::No)
         .build();
@@ -65,6 +73,31 @@ pub struct JobRow {
     pub job: OwnedObjectPath,
     /// Its unit's object.
     pub unit_path: OwnedObjectPath,
+}
+
+/// One row of `ListUnits`.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, zbus::Type)]
+pub struct UnitRow {
+    /// Name.
+    pub name: String,
+    /// What it is, for people.
+    pub description: String,
+    /// `loaded`, …
+    pub load: String,
+    /// `active`, …
+    pub active: String,
+    /// `running`, …
+    pub sub: String,
+    /// The unit that it follows.
+    pub following: String,
+    /// Its object.
+    pub path: OwnedObjectPath,
+    /// Its job, 0 when it has none.
+    pub job: u32,
+    /// What kind of job.
+    pub job_kind: String,
+    /// The job's object.
+    pub job_path: OwnedObjectPath,
 }
 
 /// Asks PID 1 at `address`; `None`: over the system bus, and where that is gone by its own tool.
@@ -213,7 +246,7 @@ async fn is_active(bus: &Connection, unit: &str, limit: Duration) -> Result<bool
 }
 
 /// A property in microseconds.
-async fn usec(
+pub(super) async fn usec(
     bus: &Connection,
     path: &OwnedObjectPath,
     interface: &str,
@@ -223,7 +256,7 @@ async fn usec(
     property(bus, path, interface, name, limit).await
 }
 
-async fn property<T: TryFrom<OwnedVariant, Error: Into<zbus::Error>>>(
+pub(super) async fn property<T: TryFrom<OwnedVariant, Error: Into<zbus::Error>>>(
     bus: &Connection,
     path: &OwnedObjectPath,
     interface: &str,

@@ -99,6 +99,40 @@ fn help_and_version_go_to_stdout() {
     }
 }
 
+/// Nothing can be reached here: that is told as such, never as health.
+#[test]
+fn a_check_up_of_nothing_finds_nothing_well() {
+    let root = world();
+    let unreachable = [
+        "--bus",
+        "unix:path=/nonexistent/bus",
+        "--set",
+        "cluster.kubeconfig=/nonexistent/kubeconfig",
+    ];
+    let told_of = |words: &[&str]| told(agent(root.path()).args(unreachable).args(words));
+    let doctor = told_of(&["doctor", "-o", "json"]);
+    assert_eq!((doctor.code, doctor.err.as_str()), (12, ""));
+    let report: serde_json::Value = serde_json::from_str(&doctor.out).expect("JSON");
+    let grade = |check: &str| -> String {
+        let findings = report["findings"].as_array().expect("a list");
+        let of_it = findings.iter().find(|finding| finding["check"] == check);
+        of_it.expect(check)["grade"]
+            .as_str()
+            .expect("a word")
+            .to_owned()
+    };
+    assert_eq!(grade("agent"), "failure");
+    assert_eq!(grade("config"), "ok");
+    assert_eq!(grade("logind"), "unknown");
+    assert_eq!(grade("units"), "unknown");
+    assert_ne!(grade("cluster.credentials"), "ok");
+    let doctor = told_of(&["doctor"]);
+    assert_eq!(doctor.code, 12);
+    assert!(doctor.out.contains("cure: "), "{}", doctor.out);
+    let plan = told_of(&["plan"]);
+    assert_eq!(plan.code, 6, "{}", plan.err);
+}
+
 #[test]
 fn every_error_begins_with_the_name_of_the_program_once() {
     let root = world();

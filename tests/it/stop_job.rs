@@ -88,6 +88,7 @@ impl Daemon {
                     | Command::Extend { .. }
                     | Command::Release { .. }
                     | Command::Restore(_)
+                    | Command::Plan(_)
                     | Command::Sources(_) => {}
                 }
             }

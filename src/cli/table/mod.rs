@@ -2,6 +2,7 @@
 
 use super::look::{Look, Tone, clock, cut, size};
 use crate::drain::action::UNIT_MODE;
+use crate::drain::eta::{Span, words};
 use crate::drain::status::{Status, VmPhase, VmStatus};
 use crate::drain::trigger::Then;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
@@ -60,6 +61,9 @@ pub fn head(status: &Status, look: Look) -> String {
     };
     if let Some(drain) = drain_words(status) {
         fact("drain", None, &drain);
+    }
+    if let Some(eta) = eta_words(status) {
+        fact("estimate", None, &eta);
     }
     if let Some(deadline) = deadline_words(status) {
         fact("deadline", None, &deadline);
@@ -170,13 +174,34 @@ fn cordon_words(status: &Status) -> String {
     }
 }
 
+/// The best guess alone: the row has no room for the range, which the head and the JSON have.
+fn eta(span: Span) -> String {
+    format!("~{}", clock(span.rounded().likely.as_secs_f64().max(5.0)))
+}
+
+fn eta_words(status: &Status) -> Option<String> {
+    let span = status.drain.as_ref()?.eta?;
+    let unknown = status
+        .vms
+        .iter()
+        .filter(|vm| vm.eta.is_none() && vm.took.is_none())
+        .count();
+    let rest = match unknown {
+        0 => String::new(),
+        n => format!(", without {n} VM(s) about which nobody can say"),
+    };
+    Some(format!("done in {}{rest}", words(span)))
+}
+
 /// The table. In a narrow window each sentence stands below its row.
 fn rows(status: &Status, look: Look) -> String {
     let narrow = look.width.is_some_and(|width| width < NARROW);
     let vms = by_importance(status);
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    let mut header = vec!["VM", "PHASE", "TARGET", "MEMORY", "TIME", "TRIES"];
+    let mut header = vec![
+        "VM", "PHASE", "TARGET", "MEMORY", "TIME", "GONE IN", "TRIES",
+    ];
     if !narrow {
         header.push("WHY");
     }
@@ -188,6 +213,7 @@ fn rows(status: &Status, look: Look) -> String {
             vm.target.clone().unwrap_or_else(|| "-".into()),
             vm.memory.map_or_else(|| "-".into(), size),
             clock(vm.took.unwrap_or(vm.since)),
+            vm.eta.map_or_else(|| "-".into(), eta),
             vm.attempts.to_string(),
         ];
         if !narrow {
@@ -229,7 +255,7 @@ fn rows(status: &Status, look: Look) -> String {
 }
 
 /// Only the last column gives way: names and phases are what one looks for.
-fn arrange(table: &mut Table, columns: usize, narrow: bool, look: Look) {
+pub(super) fn arrange(table: &mut Table, columns: usize, narrow: bool, look: Look) {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }

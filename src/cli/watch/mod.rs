@@ -141,7 +141,14 @@ fn finish(status: &Status, exit: Exit) -> Result<Exit, Failure> {
             "The VMs are where they were.",
             "Check the network and `cluster.kubeconfig` of the configuration.",
         ),
-        Exit::Failed | Exit::Usage | Exit::Refused | Exit::NoDaemon | Exit::Detached => ("", ""),
+        Exit::Failed
+        | Exit::Usage
+        | Exit::Refused
+        | Exit::NoDaemon
+        | Exit::Detached
+        | Exit::NotSafe
+        | Exit::Warnings
+        | Exit::Failures => ("", ""),
     };
     Err(Failure::new(exit, told(), means, cure))
 }

@@ -5,6 +5,7 @@ mod credentials;
 mod fake;
 mod faults;
 pub(super) mod kubeconfig;
+mod machines;
 mod malformed;
 mod objects;
 mod pods;

@@ -188,11 +188,11 @@ fn which_pods_a_budget_selects() {
     }
     let seen = over(json!({"minAvailable": 3, "selector": {}})).unwrap();
     assert_eq!(
-        (seen.rule.as_str(), seen.sync_failed.as_deref()),
+        (seen.rule.to_string().as_str(), seen.sync_failed.as_deref()),
         ("minAvailable: 3", Some("no scale"))
     );
     let seen = over(json!({"maxUnavailable": "25%", "selector": {}})).unwrap();
-    assert_eq!(seen.rule, "maxUnavailable: 25%");
+    assert_eq!(seen.rule.to_string(), "maxUnavailable: 25%");
     let elsewhere = with(pdb("b", "a"), "/metadata/namespace", json!("other"));
     assert_eq!(view::<Pdb>(&elsewhere).unwrap().over(&pods), None);
     let hotplug = [pod(&with(

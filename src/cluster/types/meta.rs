@@ -17,6 +17,7 @@ pub(crate) struct Meta {
     #[serde(deserialize_with = "nullable")]
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) creation_timestamp: Option<String>,
+    pub(crate) generation: Option<i64>,
     pub(crate) deletion_timestamp: Option<String>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) owner_references: Vec<Owner>,
@@ -81,6 +82,7 @@ pub(crate) struct Condition {
     pub(crate) message: Option<String>,
     /// Of a Node's conditions: when kubelet has last reported.
     pub(crate) last_heartbeat_time: Option<String>,
+    pub(crate) last_transition_time: Option<String>,
 }
 
 impl Condition {

@@ -3,12 +3,14 @@
 
 pub(crate) mod guard;
 pub(crate) mod kubevirt;
+pub(crate) mod machine;
 pub(crate) mod meta;
 pub(crate) mod migration;
 pub(crate) mod node;
 pub(crate) mod pdb;
 pub(crate) mod pod;
 mod quantity;
+pub(crate) mod room;
 pub(crate) mod vmi;
 
 pub(crate) use guard::{Guarded, Thin};

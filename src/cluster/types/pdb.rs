@@ -2,7 +2,9 @@
 
 use super::guard::Thin;
 use super::meta::{Condition, Meta, nullable};
-use crate::drain::world::{ObjectRef, PdbView, PodKind, PodView};
+use crate::drain::world::{
+    Amount, ObjectRef, PdbView, PodKind, PodView, Requirement, Rule, SelectorView,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 use serde::Deserialize;
@@ -21,24 +23,25 @@ pub(crate) struct Pdb {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
-    min_available: Option<Amount>,
-    max_unavailable: Option<Amount>,
+    min_available: Option<Given>,
+    max_unavailable: Option<Given>,
     selector: Option<LabelSelector>,
+    unhealthy_pod_eviction_policy: Option<String>,
 }
 
 /// A number or a percentage.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-enum Amount {
+enum Given {
     Number(i64),
     Text(String),
 }
 
-impl Amount {
-    fn text(&self) -> String {
+impl Given {
+    fn amount(self) -> Amount {
         match self {
-            Self::Number(number) => number.to_string(),
-            Self::Text(text) => text.clone(),
+            Self::Number(number) => Amount::Number(number),
+            Self::Text(text) => Amount::Share(text),
         }
     }
 }
@@ -46,6 +49,8 @@ impl Amount {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
+    observed_generation: Option<i64>,
+    expected_pods: Option<i64>,
     current_healthy: Option<i64>,
     desired_healthy: Option<i64>,
     disruptions_allowed: Option<i64>,
@@ -90,34 +95,71 @@ impl Thin for Pdb {
 
     fn view(self) -> Result<Budget, String> {
         let pdb: ObjectRef = self.metadata.reference()?;
-        let rule = match (&self.spec.min_available, &self.spec.max_unavailable) {
-            (Some(amount), _) => format!("minAvailable: {}", amount.text()),
-            (None, Some(amount)) => format!("maxUnavailable: {}", amount.text()),
-            (None, None) => String::new(),
+        let kubevirts_own = self
+            .metadata
+            .controller()
+            .is_some_and(|owner| owner.kind == "VirtualMachineInstance");
+        let rule = match (self.spec.min_available, self.spec.max_unavailable) {
+            (Some(given), _) => Rule::MinAvailable(given.amount()),
+            (None, Some(given)) => Rule::MaxUnavailable(given.amount()),
+            (None, None) => Rule::Unset,
         };
+        let shown = self.spec.selector.as_ref().map(shown).unwrap_or_default();
         let selector = self
             .spec
             .selector
             .map(Selector::try_from)
             .transpose()
             .map_err(|error| format!("spec.selector: {error}"))?;
-        let sync_failed = self
-            .status
+        let status = self.status;
+        let by = |wanted: &str| {
+            let fits = |c: &&Condition| c.reason.as_deref() == Some(wanted);
+            status.conditions.iter().find(fits)
+        };
+        let sync_failed = by("SyncFailed");
+        let allowed = status
             .conditions
             .iter()
-            .find(|condition| condition.reason.as_deref() == Some("SyncFailed"))
-            .map(|condition| condition.message.clone().unwrap_or_default());
+            .find(|condition| condition.kind == "DisruptionAllowed");
+        // A budget whose pods cannot be counted is never marked as observed (control-plane.md 6.c).
+        let observed = status
+            .observed_generation
+            .is_some_and(|seen| self.metadata.generation.is_none_or(|newest| seen >= newest));
         Ok(Budget {
             view: PdbView {
                 pdb,
                 selects: Vec::new(),
                 rule,
-                current_healthy: self.status.current_healthy.unwrap_or(0),
-                desired_healthy: self.status.desired_healthy.unwrap_or(0),
-                disruptions_allowed: self.status.disruptions_allowed.unwrap_or(0),
-                sync_failed,
+                selector: shown,
+                unhealthy_policy: self.spec.unhealthy_pod_eviction_policy,
+                expected: status.expected_pods.unwrap_or(0),
+                current_healthy: status.current_healthy.unwrap_or(0),
+                desired_healthy: status.desired_healthy.unwrap_or(0),
+                disruptions_allowed: status.disruptions_allowed.unwrap_or(0),
+                processed: observed || sync_failed.is_some(),
+                since: allowed
+                    .and_then(|condition| condition.last_transition_time.clone())
+                    .unwrap_or_default(),
+                sync_failed: sync_failed
+                    .map(|condition| condition.message.clone().unwrap_or_default()),
+                kubevirts_own,
             },
             selector,
         })
+    }
+}
+
+/// The selector as people write it.
+fn shown(selector: &LabelSelector) -> SelectorView {
+    let expressions = selector.match_expressions.iter().flatten();
+    SelectorView {
+        labels: selector.match_labels.clone().unwrap_or_default(),
+        expressions: expressions
+            .map(|e| Requirement {
+                key: e.key.clone(),
+                operator: e.operator.clone(),
+                values: e.values.clone().unwrap_or_default(),
+            })
+            .collect(),
     }
 }

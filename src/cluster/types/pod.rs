@@ -3,6 +3,7 @@
 use super::guard::{Part, Thin};
 use super::meta::{Condition, Meta, nullable};
 use super::quantity::Quantity;
+use crate::drain::ways::{DEADLINE_ANNOTATION, POLICY_ANNOTATION};
 use crate::drain::world::{Compute, PodKind, PodPhase, PodView, VmName};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -98,6 +99,11 @@ impl Thin for Pod {
             .or_else(|| meta.annotations.get("kubevirt.io/domain").cloned())
             .unwrap_or_default();
         let grace = self.spec.termination_grace_period_seconds;
+        // Conditions that cannot be read tell nothing.
+        let conditions = self
+            .status
+            .conditions
+            .or_default("status.conditions", &mut Vec::new());
         Ok(PodView {
             kind: kind(meta),
             vm: VmName {
@@ -111,7 +117,8 @@ impl Thin for Pod {
             phase,
             compute: compute(phase, &self.status.container_statuses),
             deleting: meta.deletion_timestamp.is_some(),
-            stopped_by: stopped_by(self.status.message.as_deref(), self.status.conditions),
+            not_ready: not_ready(&conditions),
+            stopped_by: stopped_by(self.status.message.as_deref(), &conditions),
             migration_job: meta.label("kubevirt.io/migrationJobUID"),
             vmi_node_label: meta.label("kubevirt.io/nodeName"),
             eviction_in_progress: meta
@@ -127,7 +134,8 @@ impl Thin for Pod {
             grace: grace.map_or(DEFAULT_GRACE, |seconds| {
                 Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
             }),
-            policy: meta.annotations.get("vmdrain.io/policy").cloned(),
+            policy: meta.annotations.get(POLICY_ANNOTATION).cloned(),
+            deadline: meta.annotations.get(DEADLINE_ANNOTATION).cloned(),
             stop_order: meta.annotations.get("vmdrain.io/stop-order").cloned(),
             labels: self.metadata.labels,
             pod,
@@ -135,9 +143,20 @@ impl Thin for Pod {
     }
 }
 
+/// What the condition `Ready` says when it is false.
+fn not_ready(conditions: &[Condition]) -> Option<String> {
+    let ready = conditions.iter().find(|c| c.kind == "Ready")?;
+    let text = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
+    (ready.status != "True").then(|| {
+        text(&ready.reason)
+            .or_else(|| text(&ready.message))
+            .unwrap_or_else(|| "not Ready".into())
+    })
+}
+
 /// kubelet's graceful node shutdown leaves the pod where it is and says so: in the pod's message when it had to kill
 /// it, in the condition in any case (real-host.md 2).
-fn stopped_by(message: Option<&str>, conditions: Part<Vec<Condition>>) -> Option<String> {
+fn stopped_by(message: Option<&str>, conditions: &[Condition]) -> Option<String> {
     const SAYS: &str = "node shutdown";
     let by_kubelet = |condition: &Condition| {
         condition.kind == "DisruptionTarget"
@@ -147,8 +166,6 @@ fn stopped_by(message: Option<&str>, conditions: Part<Vec<Condition>>) -> Option
                 .as_deref()
                 .is_some_and(|text| text.contains(SAYS))
     };
-    // Conditions that cannot be read tell nothing.
-    let conditions = conditions.or_default("status.conditions", &mut Vec::new());
     let stopped =
         message.is_some_and(|text| text.contains(SAYS)) || conditions.iter().any(by_kubelet);
     stopped.then(|| "kubelet".to_owned())

@@ -18,10 +18,26 @@ impl Quantity {
             Self::Text(text) => parse(text),
         }
     }
+
+    /// In thousandths, for CPUs.
+    pub(crate) fn thousandths(&self) -> Option<u64> {
+        match self {
+            Self::Number(whole) => whole.checked_mul(1000),
+            Self::Text(text) => match text.trim().strip_suffix('m') {
+                Some(thousandths) => thousandths.parse().ok(),
+                None => parse_times(text, 1000),
+            },
+        }
+    }
 }
 
 /// Reads the text form.
 fn parse(text: &str) -> Option<u64> {
+    parse_times(text, 1)
+}
+
+/// The same, so many times as much.
+fn parse_times(text: &str, factor: u128) -> Option<u64> {
     let text = text.trim();
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -35,7 +51,7 @@ fn parse(text: &str) -> Option<u64> {
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let (times, over) = scale(suffix)?;
     let over = over.checked_mul(10_u128.checked_pow(places)?)?;
-    u64::try_from(digits.checked_mul(times)? / over).ok()
+    u64::try_from(digits.checked_mul(times)?.checked_mul(factor)? / over).ok()
 }
 
 /// What a suffix multiplies and divides by.

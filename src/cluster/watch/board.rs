@@ -3,6 +3,7 @@
 use super::slot::{Change, Slot};
 use crate::cluster::types::Thin;
 use crate::cluster::types::kubevirt::{KubeVirt, KubeVirtSeen};
+use crate::cluster::types::machine::Machine;
 use crate::cluster::types::migration::Migration;
 use crate::cluster::types::node::{Node, NodeSeen};
 use crate::cluster::types::pdb::{Budget, Pdb};
@@ -10,7 +11,8 @@ use crate::cluster::types::pod::Pod;
 use crate::cluster::types::vmi::Vmi;
 use crate::drain::time::Mono;
 use crate::drain::world::{
-    KubeVirtView, Malformed, MigrationView, NodeView, PdbView, Picture, PodView, Sight, VmiView,
+    KubeVirtView, Malformed, MigrationView, NodeView, PdbView, Picture, PodView, Sight, VmName,
+    VmView, VmiView,
 };
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -23,6 +25,7 @@ pub(crate) struct Slots {
     pub(super) pods: Slot<PodView>,
     pub(super) here: Slot<VmiView>,
     pub(super) coming: Slot<VmiView>,
+    pub(super) machines: Slot<VmView>,
     pub(super) migrations: Slot<MigrationView>,
     pub(super) budgets: Slot<Budget>,
     pub(super) kubevirts: Slot<KubeVirtSeen>,
@@ -33,6 +36,7 @@ pub(crate) struct Slots {
 pub(crate) struct Board {
     state: Mutex<(Slots, Change)>,
     changed: Notify,
+    vmis: Notify,
 }
 
 impl Board {
@@ -42,6 +46,7 @@ impl Board {
             pods: Slot::new(Pod::RESOURCE),
             here: Slot::new(Vmi::RESOURCE),
             coming: Slot::new(Vmi::RESOURCE),
+            machines: Slot::new(Machine::RESOURCE),
             migrations: Slot::new(Migration::RESOURCE),
             budgets: Slot::new(Pdb::RESOURCE),
             kubevirts: Slot::new(KubeVirt::RESOURCE),
@@ -49,6 +54,7 @@ impl Board {
         Self {
             state: Mutex::new((slots, Change::Nothing)),
             changed: Notify::new(),
+            vmis: Notify::new(),
         }
     }
 
@@ -60,6 +66,24 @@ impl Board {
         if change != Change::Nothing {
             self.changed.notify_one();
         }
+        if change == Change::Different {
+            self.vmis.notify_one();
+        }
+    }
+
+    /// Waits until something is different; for one waiter.
+    pub(super) async fn vmis_changed(&self) {
+        self.vmis.notified().await;
+    }
+
+    /// VMs whose VMIs are here, and that were not read yet.
+    pub(super) fn machines_wanted(&self) -> Vec<VmName> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = &state.0;
+        let of_vm = |vmi: &&VmiView| vmi.owner_kind == "VirtualMachine" && !vmi.is_final();
+        let vms = slots.here.views().filter(of_vm).map(VmiView::vm);
+        vms.filter(|vm| !slots.machines.knows(&vm.namespace, &vm.name))
+            .collect()
     }
 
     /// Waits until something was written.
@@ -99,6 +123,7 @@ fn draw(slots: &Slots, node: &str, now: Mono, booted_at: i64) -> Picture {
         pdbs: slots.budgets.sight(|slot| budgets_over(slot, &pods)),
         pods: slots.pods.sight(|_| pods),
         vmis: vmis(&slots.here, &slots.coming),
+        vms: slots.machines.sight(|slot| slot.views().cloned().collect()),
         migrations: slots
             .migrations
             .sight(|slot| slot.views().cloned().collect()),
@@ -216,6 +241,7 @@ fn all_malformed(slots: &Slots) -> Vec<Malformed> {
         .chain(slots.pods.malformed())
         .chain(slots.here.malformed())
         .chain(slots.coming.malformed())
+        .chain(slots.machines.malformed())
         .chain(slots.migrations.malformed())
         .chain(slots.budgets.malformed())
         .chain(slots.kubevirts.malformed())

@@ -5,7 +5,7 @@
 //! follow(pods) ──┤
 //! follow(VMIs here), follow(VMIs coming) ──┼─► Board ──► publish ──► watch::Receiver<Picture>
 //! follow(VMIMs) ─┤     one slot per kind      newest wins
-//! poll(budgets), poll(KubeVirt) ─┘
+//! poll(budgets), poll(KubeVirt), VMs by name ─┘
 //! ```
 //!
 //! There are watches only while somebody holds the receiver: an idle agent makes no request.
@@ -15,6 +15,8 @@ mod board;
 mod doors;
 mod event;
 mod follow;
+mod machines;
+mod once;
 mod slot;
 
 use super::client::Connection;
@@ -170,6 +172,8 @@ impl<C: Clock> Scene<C> {
             .follow::<Migration>(),
         );
         self.spawn_pollers(followers);
+        let scene = Arc::clone(self);
+        followers.spawn(async move { scene.read_machines().await });
         // Read a moment ago for the cordon: it can wait.
         self.spawn_node(followers);
     }

@@ -171,6 +171,12 @@ impl<V: Clone + PartialEq> Slot<V> {
         }
     }
 
+    /// An object of this name was read, whatever came of it.
+    pub(super) fn knows(&self, namespace: &str, name: &str) -> bool {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.items.contains_key(&key)
+    }
+
     /// The readable objects, in the order of their names.
     pub(super) fn views(&self) -> impl Iterator<Item = &V> {
         self.items

@@ -2,9 +2,11 @@
 
 use super::{Case, Consentless, Frame};
 use crate::drain::answer::{Answer, Pause};
+use crate::drain::budgets::{self, Class};
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
 use crate::drain::verdict::{Blocked, Ignore, Lane, Verdict, Wait};
+use crate::drain::world::PdbView;
 
 /// The verdict from answers alone.
 pub(super) fn asked(case: &Case<'_>, frame: &Frame<'_>) -> Verdict {
@@ -63,6 +65,9 @@ pub(super) fn lane_or_pause(case: &Case<'_>, lane: Lane, frame: &Frame<'_>) -> V
             Err(Consentless::Never) => return Verdict::Blocked(Blocked::ConsentNever),
         }
     }
+    if lane == Lane::Migrate && settles(case, frame) {
+        return Verdict::Wait(Wait::Settling);
+    }
     if frame.now >= case.track.not_before {
         return Verdict::Evict(lane);
     }
@@ -72,6 +77,14 @@ pub(super) fn lane_or_pause(case: &Case<'_>, lane: Lane, frame: &Frame<'_>) -> V
         }
         _ => Verdict::Evict(lane),
     }
+}
+
+/// It arrived a moment ago. virt-controller makes no VMIM for a VM with two live pods and forgets it until something else
+/// happens on the node (evacuation.go, `filterRunningNonMigratingVMIs`). When the old pod has ended no object that we may read
+/// tells: `status.activePods` keeps pods that are over, and the pod itself is another node's.
+fn settles(case: &Case<'_>, frame: &Frame<'_>) -> bool {
+    let arrived = case.track.arrived;
+    arrived.is_some_and(|at| frame.now.since(at) < frame.timing.settle)
 }
 
 /// What an answer means while nothing is asked again yet.
@@ -103,10 +116,7 @@ fn after(case: &Case<'_>, answer: &Answer, lane: Option<Lane>, frame: &Frame<'_>
         Answer::Budget { name, says } => Verdict::Blocked(Blocked::Budget {
             name: name.clone(),
             says: says.clone(),
-            never: frame
-                .pdbs
-                .iter()
-                .any(|p| &p.pdb.name == name && p.sync_failed.is_some()),
+            class: class_of(case, name, says, frame),
         }),
         Answer::SeveralBudgets => Verdict::Blocked(Blocked::SeveralBudgets {
             names: budgets_of(case, frame),
@@ -125,11 +135,23 @@ fn after(case: &Case<'_>, answer: &Answer, lane: Option<Lane>, frame: &Frame<'_>
     }
 }
 
-fn budgets_of(case: &Case<'_>, frame: &Frame<'_>) -> Vec<String> {
+/// What is the matter with the budget that refused it: from the budget where it can be read, else from the answer.
+fn class_of(case: &Case<'_>, name: &str, says: &str, frame: &Frame<'_>) -> Option<Class> {
     let uid = case.pod.map(|p| p.pod.uid.as_str()).unwrap_or_default();
-    let mine = frame
-        .pdbs
-        .iter()
-        .filter(|p| p.selects.iter().any(|s| s == uid));
-    mine.map(|p| p.pdb.name.clone()).collect()
+    let selects = |p: &&PdbView| p.pdb.name == name && p.selects.iter().any(|s| s == uid);
+    match frame.pdbs.iter().find(selects) {
+        // What was read may be older than the answer.
+        Some(pdb) => {
+            Some(budgets::diagnose(pdb, frame.pods, frame.vmis)).filter(|c| *c != Class::Allows)
+        }
+        None => budgets::from_answer(says, case.track.refusals),
+    }
+}
+
+fn budgets_of(case: &Case<'_>, frame: &Frame<'_>) -> Vec<String> {
+    let Some(pod) = case.pod else {
+        return Vec::new();
+    };
+    let mine = budgets::over(frame.pdbs, &pod.pod);
+    mine.iter().map(|p| p.pdb.name.clone()).collect()
 }

@@ -47,6 +47,10 @@ pub struct Frame<'a> {
     pub handler: Result<(), HandlerDoubt>,
     /// Budgets, where they can be read.
     pub pdbs: &'a [PdbView],
+    /// All pods of the picture, for the diagnosis of budgets.
+    pub pods: &'a [PodView],
+    /// All VMIs of the picture, likewise.
+    pub vmis: &'a [VmiView],
     /// Time constants.
     pub timing: &'a Timing,
     /// Now.
@@ -330,27 +334,32 @@ pub fn ended_by_kubelet(picture: &Picture) -> BTreeMap<&str, &VmName> {
         .collect()
 }
 
-/// The node holds no VM according to these lists (design section 3.4). Answers with the VMs that are left.
+/// The node holds no VM according to these lists (design section 3.4), but for those that are left alone. Answers with
+/// the VMs that are left.
 pub fn left_here<'a>(
     picture: &'a Picture,
     node: &str,
     lingering: impl Fn(&PodView) -> bool,
+    alone: &BTreeSet<VmName>,
 ) -> Vec<&'a str> {
     let pods = picture.pods.seen().into_iter().flatten();
     let pods =
         pods.filter(|p| p.kind == PodKind::Launcher && !p.is_empty_of_guest() && !lingering(p));
+    let pods = pods.filter(|p| !alone.contains(&p.vm));
     let vmis = picture.vmis.seen().into_iter().flatten();
     let ended = ended_by_kubelet(picture);
     let vmis = vmis.filter(|v| {
         let here = v.node == node && !ended.contains_key(v.vmi.uid.as_str());
-        !v.is_final() && (here || v.target_node_label.as_deref() == Some(node))
+        !v.is_final()
+            && !alone.contains(&v.vm())
+            && (here || v.target_node_label.as_deref() == Some(node))
     });
     let migrations = picture
         .migrations
         .seen()
         .into_iter()
         .flatten()
-        .filter(|m| !m.is_final())
+        .filter(|m| !m.is_final() && !alone.contains(&m.vm))
         // KubeVirt goes on to ask for migrations of a guest that is no more.
         .filter(|m| m.target_node == node || !ended.values().any(|vm| **vm == m.vm));
     let us = |m: &&MigrationView| {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::drain::action::EffectId;
 use crate::drain::answer::Answer;
+use crate::drain::budgets::Class;
 use crate::drain::world::{Compute, ObjectRef, PodPhase};
 
 /// A VM of this node that runs and can migrate, in its pod.
@@ -124,6 +125,8 @@ impl Setting {
             consent: self.consent,
             handler: self.handler,
             pdbs: &self.pdbs,
+            pods: &[],
+            vmis: &[],
             timing: &timing,
             now: Mono(self.now),
         };
@@ -356,6 +359,27 @@ fn a_migration_of_somebody_else_is_waited_for() {
 }
 
 #[test]
+fn a_vm_that_has_just_arrived_is_let_be_for_a_moment_only() {
+    let marked = |s: &mut Setting| s.track.class = Some(Answer::Marked);
+    for setting in [full(), base().with(marked)] {
+        let settle = u64::try_from(Timing::default().settle.as_millis()).unwrap();
+        let arrived = |ago| move |s: &mut Setting| s.track.arrived = Some(Mono(s.now - ago));
+        let young = setting.with(arrived(settle - 1));
+        young.waits(Wait::Settling);
+        let old = young.with(arrived(settle));
+        assert_eq!(old.verdict(), Verdict::Evict(Lane::Migrate));
+        // What does not migrate has no pod elsewhere that matters.
+        let stays = old.with(arrived(1)).with(|s| {
+            s.track.class = Some(Answer::Granted);
+            if let Some(vmi) = &mut s.vmi {
+                vmi.strategy = Some(Strategy::None);
+            }
+        });
+        assert_eq!(stays.verdict(), Verdict::Evict(Lane::Shutdown));
+    }
+}
+
+#[test]
 fn a_vm_that_is_not_here_is_arriving_left_over_or_gone() {
     let arriving = full().vmi(|v| {
         v.node = "n2".into();
@@ -464,13 +488,22 @@ fn budgets_are_diagnosed() {
                 s.pdbs = vec![pdb];
             })
     };
-    for (sync_failed, never) in [(None, false), (Some("no scale subresource"), true)] {
+    let never = Class::NeverSatisfiable {
+        why: "no scale subresource".into(),
+    };
+    for (sync_failed, class) in [(None, Class::Young), (Some("no scale subresource"), never)] {
         refused(sync_failed).blocked(Blocked::Budget {
             name: "b1".into(),
             says: "still being processed".into(),
-            never,
+            class: Some(class),
         });
     }
+    let elsewhere = |s: &mut Setting| s.pdbs[0].selects = vec!["another pod".into()];
+    refused(Some("x")).with(elsewhere).blocked(Blocked::Budget {
+        name: "b1".into(),
+        says: "still being processed".into(),
+        class: None,
+    });
     let two = refused(None).answered(Answer::SeveralBudgets);
     two.blocked(Blocked::SeveralBudgets {
         names: vec!["b1".into()],
@@ -543,10 +576,10 @@ fn every_sentence_reads_well() {
         Wait::Cordon { why: String::new() },
         Wait::Cordon { why: text() },
     ];
-    let budget = |name: &str, never| Blocked::Budget {
+    let budget = |name: &str, class| Blocked::Budget {
         name: name.into(),
         says: text(),
-        never,
+        class,
     };
     let blocked = [
         Blocked::NotMigratable {
@@ -555,9 +588,9 @@ fn every_sentence_reads_well() {
         Blocked::NotMigratable { reason: text() },
         Blocked::NeedsConsent,
         Blocked::ConsentNever,
-        budget("b1", true),
-        budget("b1", false),
-        budget("", false),
+        budget("b1", Some(Class::NoRoom)),
+        budget("b1", None),
+        budget("", None),
         Blocked::SeveralBudgets { names: vec![] },
         Blocked::SeveralBudgets {
             names: vec![text(), text()],

@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::index::Index;
+use super::lots::stays;
 use super::pending::Pending;
 use crate::drain::action::Action;
 use crate::drain::answer::Answer;
@@ -46,6 +47,7 @@ impl Machine {
             | Phase::Cancelled => {}
         }
         self.restore_step(now);
+        self.starts_step(now);
         self.request_step(now);
         self.wake_for_pending();
     }
@@ -140,17 +142,18 @@ impl Machine {
             &self.policy.timing,
             now,
         );
+        self.slots = slots;
         let slots = self.join_the_queue(slots, now);
-        let strategy = self.picture.kubevirt.seen().map(|k| k.strategy);
-        let pdbs = self.picture.pdbs.seen().cloned().unwrap_or_default();
+        let picture = &self.picture;
         let timing = self.policy.timing;
-        let node = self.policy.node_name.clone();
         let frame = Frame {
-            node: &node,
-            strategy,
+            node: &self.policy.node_name,
+            strategy: picture.kubevirt.seen().map(|k| k.strategy),
             consent: self.consent(),
             handler: self.handler(now),
-            pdbs: &pdbs,
+            pdbs: picture.pdbs.seen().map_or(&[], Vec::as_slice),
+            pods: picture.pods.seen().map_or(&[], Vec::as_slice),
+            vmis: picture.vmis.seen().map_or(&[], Vec::as_slice),
             timing: &timing,
             now,
         };
@@ -160,14 +163,15 @@ impl Machine {
         };
         let mut shows = Vec::new();
         let no_more = self.starts_no_more();
-        let index = Index::of(&self.picture);
+        let index = Index::of(picture);
         let mut wanted = self.wanted(&index, now);
         for (key, track) in self.tracks.iter().filter(|(_, t)| t.ended.is_none()) {
             let case = Case {
                 stop: wanted.stops.get(key),
                 ..index.case(track)
             };
-            let verdict = verdict(&case, &frame);
+            let fate = self.foresee(&case, &frame);
+            let verdict = self.by_policy(verdict(&case, &frame), &case, &frame);
             match &verdict {
                 Verdict::Evict(Lane::Migrate) if no_more => {}
                 Verdict::Evict(Lane::Migrate) => due.migrate.push((track.memory, key.clone())),
@@ -180,7 +184,7 @@ impl Machine {
                 Verdict::Ask => due.ask.push((track.memory, key.clone())),
                 Verdict::Ignore(_) | Verdict::Wait(_) | Verdict::Blocked(_) | Verdict::Gone => {}
             }
-            shows.push((key.clone(), verdict));
+            shows.push((key.clone(), verdict, fate));
         }
         due.aborts = std::mem::take(&mut wanted.aborts);
         self.note_wanted(&wanted, now);
@@ -192,7 +196,11 @@ impl Machine {
             .sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         let places = due.migrate.iter().enumerate();
         let places: BTreeMap<&str, usize> = places.map(|(at, (_, k))| (k.as_str(), at)).collect();
-        for (key, verdict) in shows {
+        for (key, verdict, fate) in shows {
+            self.learn_fate(&key, fate);
+            if let Some(track) = self.tracks.get_mut(&key) {
+                track.lot.left_alone = stays(&verdict);
+            }
             let ahead = places.get(key.as_str()).copied().unwrap_or(0);
             self.show(&key, &verdict, ahead, slots, now);
             self.wake_for(&key, &verdict, now);
@@ -305,6 +313,10 @@ impl Machine {
             times.push((accepted + timing.ask_again, "mark vanished"));
             times.push((accepted + timing.slot_patience, "slot patience"));
         }
+        times.extend(
+            self.own_deadline(track)
+                .map(|at| (at, "the deadline of one VM")),
+        );
         if let Some(stop) = &track.stop {
             times.push((stop.not_before, "stop again"));
         }
@@ -314,6 +326,16 @@ impl Machine {
         match verdict {
             Verdict::Wait(Wait::VmiUnseen) => {
                 times.push((track.first_seen + timing.retry_first, "VMI unseen"));
+            }
+            Verdict::Wait(Wait::Settling) => {
+                times.extend(
+                    track
+                        .arrived
+                        .map(|at| (at + timing.settle, "arrived VM settles")),
+                );
+            }
+            Verdict::Wait(Wait::OwnerUnread) => {
+                times.push((track.first_seen + timing.request, "VM unread"));
             }
             Verdict::Wait(Wait::Scheduling) => {
                 times.push((track.shown_since + timing.unplaced, "is it placed"));
@@ -351,8 +373,10 @@ impl Machine {
         let evicting =
             self.waits_for(|p| matches!(p, Pending::Evict { .. } | Pending::StopGuest { .. }));
         let node = self.policy.node_name.clone();
-        let left = !left_here(&self.picture, &node, |pod| self.lingers(pod, now)).is_empty();
-        if left || evicting {
+        let alone = self.left_alone();
+        let lingers = |pod: &PodView| self.lingers(pod, now);
+        let left = !left_here(&self.picture, &node, lingers, &alone).is_empty();
+        if left || evicting || self.owes_now() {
             if self.phase == Phase::Confirming {
                 self.phase = self.working();
             }

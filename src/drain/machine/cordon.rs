@@ -33,20 +33,8 @@ impl Machine {
 
     /// Design section 6: before the first write, is this Node this machine?
     pub(super) fn another_machine(&self, node: &NodeView) -> Option<Refusal> {
-        let differs = |theirs: &str, ours: &str| {
-            let plain = |id: &str| id.trim().replace('-', "").to_ascii_lowercase();
-            !theirs.is_empty() && !ours.is_empty() && plain(theirs) != plain(ours)
-        };
-        let (theirs, ours) = if differs(&node.machine_id, &self.policy.machine_id) {
-            (node.machine_id.clone(), self.policy.machine_id.clone())
-        } else if differs(&node.system_uuid, &self.policy.system_uuid) {
-            (
-                format!("(system uuid) {}", node.system_uuid),
-                format!("(system uuid) {}", self.policy.system_uuid),
-            )
-        } else {
-            return None;
-        };
+        let (theirs, ours) =
+            node.another_machine(&self.policy.machine_id, &self.policy.system_uuid)?;
         Some(Refusal::AnotherMachine {
             node: node.name.clone(),
             theirs,
@@ -283,6 +271,7 @@ impl Machine {
                 self.phase = Phase::Idle;
                 self.drain = None;
                 self.tracks.clear();
+                self.starts_due();
                 self.forget();
                 self.tell(Level::Info, "Restored", text.clone());
                 self.answer(token, Ok(text));

@@ -131,8 +131,8 @@ impl Machine {
     }
 
     /// The whole rack goes down while a drain is under way: from now on nobody is migrated.
-    pub(super) fn join_rack(&mut self, token: Token, trigger: Trigger, now: Mono) {
-        let deadline = now + self.span_of(&trigger);
+    pub(super) fn join_rack(&mut self, token: Token, trigger: &Trigger, now: Mono) {
+        let deadline = now + self.span_of(trigger);
         let Some(drain) = &mut self.drain else { return };
         drain.deadline = drain.deadline.min(deadline);
         drain.scheduled = false;

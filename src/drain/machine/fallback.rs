@@ -39,9 +39,11 @@ impl Machine {
         let asked = asked.or(trigger.and_then(|t| t.on_deadline));
         let wanted = asked.unwrap_or(self.policy.on_deadline);
         let goes_down = drain.is_some_and(|d| d.shutting_down || d.scheduled);
-        match wanted {
-            OnDeadline::Hold | OnDeadline::Abort if goes_down => OnDeadline::ShutdownVms,
-            other => other,
+        let impossible = goes_down && matches!(wanted, OnDeadline::Hold | OnDeadline::Abort);
+        if impossible {
+            OnDeadline::ShutdownVms
+        } else {
+            wanted
         }
     }
 
@@ -55,7 +57,7 @@ impl Machine {
     }
 
     /// Guests may be stopped in this drain for want of another way.
-    fn may_stop(&self) -> bool {
+    pub(super) fn may_stop(&self) -> bool {
         let asked = self.drain.as_ref().is_some_and(|d| d.falling.asked);
         (asked || self.ending() == OnDeadline::ShutdownVms) && self.consent().is_ok()
     }
@@ -95,6 +97,7 @@ impl Machine {
             }
         }
         if self.consent().is_ok() {
+            self.policy_ends(index, &mut wanted, now);
             self.keep_asked(&mut wanted.stops);
         }
         self.spare_migrations(index, &mut wanted, now);
@@ -109,6 +112,7 @@ impl Machine {
                 self.wake_at(at, why);
             }
         }
+        self.tell_bad_orders();
         let Some(drain) = &mut self.drain else { return };
         let begins = wanted.falls_back && drain.falling.since.is_none();
         drain.falling.since = wanted
@@ -116,6 +120,21 @@ impl Machine {
             .then(|| drain.falling.since.unwrap_or(now));
         if begins {
             self.tell_fallback(&wanted.schedule, now);
+        }
+    }
+
+    /// A place in the order that cannot be read is told on its VM; it counts as none.
+    fn tell_bad_orders(&mut self) {
+        let pods = self.picture.pods.seen().into_iter().flatten();
+        let bad = pods.filter_map(|pod| {
+            let why = stop_order(pod.stop_order.as_deref()?).err()?;
+            Some((pod.pod.uid.clone(), why))
+        });
+        for (key, why) in bad.collect::<Vec<_>>() {
+            if let Some(track) = self.tracks.get(&key) {
+                let (vm, text) = (track.vmi(), format!("{}: {why}", track.vm));
+                self.tell_vm(Level::Warn, "BadAnnotation", text, vm);
+            }
         }
     }
 
@@ -156,7 +175,8 @@ impl Machine {
             .filter_map(|(key, track)| {
                 let pod = index.pod_of(track)?;
                 let vmi = index.vmi_of(track);
-                if pod.is_empty_of_guest() || !self.is_active(vmi, index) {
+                if pod.is_empty_of_guest() || self.stays_alone(track) || !self.is_active(vmi, index)
+                {
                     return None;
                 }
                 let order = pod.stop_order.as_deref().map(stop_order);
@@ -169,7 +189,7 @@ impl Machine {
             .collect()
     }
 
-    fn is_active(&self, vmi: Option<&VmiView>, index: &Index<'_>) -> bool {
+    pub(super) fn is_active(&self, vmi: Option<&VmiView>, index: &Index<'_>) -> bool {
         match vmi {
             Some(vmi) => vmi.node == self.policy.node_name && !vmi.is_final(),
             None => !index.sees_vmis(),

@@ -12,7 +12,7 @@ use crate::drain::time::Mono;
 use crate::drain::track::{Track, doubled};
 use crate::drain::trigger::Refusal;
 use crate::drain::verdict::{Wait, left_sentence};
-use crate::drain::world::{Fresh, ObjectRef, Sight};
+use crate::drain::world::{Fresh, ObjectRef, PodView, Sight};
 
 impl Machine {
     pub(super) fn confirmed(&mut self, since: Mono, result: Result<Fresh, Fault>, now: Mono) {
@@ -34,7 +34,9 @@ impl Machine {
         self.see_fresh(&fresh, now);
         let stale = self.drain.as_ref().is_some_and(|d| d.last_accepted > since);
         let node = self.policy.node_name.clone();
-        let left = !left_here(&self.picture, &node, |pod| self.lingers(pod, now)).is_empty();
+        let alone = self.left_alone();
+        let lingers = |pod: &PodView| self.lingers(pod, now);
+        let left = !left_here(&self.picture, &node, lingers, &alone).is_empty();
         let unread: Vec<_> = fresh
             .malformed
             .iter()
@@ -65,12 +67,21 @@ impl Machine {
         }
         self.phase = Phase::Drained;
         self.warn_of_lingering(now);
+        let (left, given_up) = self.end_left_alone(now);
+        let alone = match (left - given_up, given_up) {
+            (0, 0) => String::new(),
+            (n, 0) => format!(" but for {n} that their policy leaves alone"),
+            (0, n) => format!(" but for {n} whose own deadline has passed"),
+            (n, m) => format!(
+                " but for {n} that their policy leaves alone and {m} whose own deadline has passed"
+            ),
+        };
         let by_others = |t: &&Track| t.ended.is_some() && t.by_others;
         let stopped = self.tracks.values().filter(by_others).count();
         let Some(drain) = &mut self.drain else { return };
         drain.trouble.clear();
         drain.exit = if drain.shutting_down || drain.then.is_none() {
-            Some(0)
+            Some(if given_up > 0 { 3 } else { 0 })
         } else {
             None
         };
@@ -78,10 +89,10 @@ impl Machine {
             0 => String::new(),
             n => format!("; {n} of them were stopped by others, not moved"),
         };
-        drain.end = format!("no VM is left on the node{by_others}");
+        drain.end = format!("no VM is left on the node{alone}{by_others}");
         let took = super::show::span(now.since(drain.started));
         let text = format!(
-            "node {} is empty of VMs after {took}{by_others}",
+            "node {} is empty of VMs{alone} after {took}{by_others}",
             self.policy.node_name
         );
         self.tell_once("end", Level::Info, "Drained", text);

@@ -102,7 +102,20 @@ impl Machine {
                 false,
             ),
             Answer::Throttled => ("the API server is overloaded".into(), false),
-            other => (format!("{other:?}"), false),
+            Answer::Unexpected(why) => (why, false),
+            Answer::Marked
+            | Answer::InProgress
+            | Answer::NotTheActivePod
+            | Answer::NotMigratable
+            | Answer::HotplugPod
+            | Answer::VmiGone
+            | Answer::KubeVirtFailed(_)
+            | Answer::Budget { .. }
+            | Answer::SeveralBudgets
+            | Answer::WebhookDown
+            | Answer::NamespaceTerminating => {
+                ("an answer that belongs to an eviction".into(), false)
+            }
         };
         stop.failed(why, timing.retry_first, timing.retry_most, now);
         if denied {

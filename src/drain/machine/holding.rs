@@ -109,7 +109,7 @@ fn stops_guests(who: &str) -> bool {
 }
 
 /// What another holder of a shutdown does to our VMs, and the cure; `None`: nothing that is known of.
-pub(super) fn note(holder: &Holder) -> Option<String> {
+pub fn note(holder: &Holder) -> Option<String> {
     let who = holder.who.as_str();
     // "Libvirt" and "Deckhouse node-manager" call themselves so; their units and older versions write it small.
     let plain = who.to_ascii_lowercase();

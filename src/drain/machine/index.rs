@@ -2,7 +2,7 @@
 
 use crate::drain::judge::{Case, ended_by_kubelet};
 use crate::drain::track::Track;
-use crate::drain::world::{MigrationView, Picture, PodView, VmName, VmiView};
+use crate::drain::world::{MigrationView, Picture, PodView, VmName, VmView, VmiView};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Look-ups over a [`Picture`].
@@ -11,6 +11,7 @@ pub(super) struct Index<'a> {
     pods: BTreeMap<&'a str, &'a PodView>,
     /// `None` where VMIs cannot be seen.
     vmis: Option<Vmis<'a>>,
+    vms: BTreeMap<&'a VmName, &'a VmView>,
     /// VMIMs of each VM, oldest first.
     migrations: BTreeMap<&'a VmName, Vec<&'a MigrationView>>,
     malformed_vmis: BTreeSet<&'a str>,
@@ -34,6 +35,13 @@ impl<'a> Index<'a> {
                 by_uid: vmis.iter().map(|v| (v.vmi.uid.as_str(), v)).collect(),
                 by_name: vmis.iter().map(|v| (full_name(v), v)).collect(),
             }),
+            vms: picture
+                .vms
+                .seen()
+                .into_iter()
+                .flatten()
+                .map(|v| (&v.vm, v))
+                .collect(),
             migrations: BTreeMap::new(),
             malformed_vmis: picture
                 .malformed
@@ -76,6 +84,11 @@ impl<'a> Index<'a> {
             return vmis.by_name.get(&name).copied();
         }
         vmis.by_uid.get(track.vmi_uid.as_str()).copied()
+    }
+
+    /// The VirtualMachine of this name, where it was read.
+    pub(super) fn vm_of(&self, vm: &VmName) -> Option<&'a VmView> {
+        self.vms.get(vm).copied()
     }
 
     /// VMIMs of one VM, oldest first.

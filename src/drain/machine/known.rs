@@ -7,6 +7,7 @@ use crate::drain::fallback::Schedule;
 use crate::drain::stop::StopWhy;
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
+use crate::drain::ways::Way;
 use crate::drain::world::Strategy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,6 +35,11 @@ impl Machine {
                 let Some(track) = self.tracks.get(&guest.key) else {
                     continue;
                 };
+                // Its policy may forbid it, or has to be read first.
+                let leave = track.lot.choice.way == Way::Leave;
+                if !rack && (leave || self.policy_unread(track, now)) {
+                    continue;
+                }
                 // Within the order: a database ends after those that use it.
                 let why = if rack {
                     Some(StopWhy::WholeRack)
@@ -74,7 +80,7 @@ impl Machine {
             };
             // One that was sent on its way stays on it.
             let sent = track.accepted.or(track.first_post);
-            let copies = self.copying(index, track);
+            let copies = Self::copying(index, track);
             match copies.or(sent.map(|at| at + timing.set_up)) {
                 Some(since) => take_slot(&mut slots, (since + self.estimate(track)).max(now)),
                 None if self.takes_a_slot(index, track) => {
@@ -133,7 +139,7 @@ impl Machine {
         let open = open.filter(|m| track.attempts.contains(&m.migration.uid));
         let failed = track.attempts.len().saturating_sub(open.count());
         let most = usize::try_from(self.policy.max_attempts).unwrap_or(usize::MAX);
-        let stands = self.copying(index, track).is_some_and(|since| {
+        let stands = Self::copying(index, track).is_some_and(|since| {
             let patience = self.estimate(track).saturating_mul(HOPELESS);
             now.since(since) >= patience.max(self.policy.timing.no_progress)
         });

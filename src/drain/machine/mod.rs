@@ -6,9 +6,11 @@
 //! again, so lost, doubled or late events cannot hurt.
 
 mod advance;
+mod again;
 mod beyond;
 mod cordon;
 mod ending;
+mod estimate;
 mod fallback;
 mod finish;
 mod gates;
@@ -16,6 +18,7 @@ mod guests;
 mod holding;
 mod index;
 mod known;
+mod lots;
 mod observe;
 mod orders;
 mod pending;
@@ -31,8 +34,10 @@ mod undo;
 use super::action::{
     Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Source, Token,
 };
+use super::again::Owed;
 use super::hooks::Gate;
 use super::judge::Consentless;
+use super::pacing::Slots;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
 use super::record::{FORMAT, Record};
@@ -40,10 +45,12 @@ use super::stop::StopNote;
 use super::time::Mono;
 use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
-use super::world::{NodeView, ObjectRef, Picture};
+use super::world::{NodeView, ObjectRef, Picture, VmName};
 use fallback::Falling;
 use gates::Gates;
 use holding::HoldTold;
+pub(in crate::drain) use lots::{chosen, owner_of};
+pub use holding::note as holder_note;
 use pending::Sent;
 use requests::{REQUEST, Requests, watches};
 use restoring::Restore;
@@ -115,6 +122,8 @@ pub struct Machine {
     node: Option<NodeView>,
     picture: Picture,
     tracks: BTreeMap<String, Track>,
+    /// The slots as counted last, for the estimate.
+    slots: Slots,
     hold: HoldView,
     hold_told: HoldTold,
     /// The shutdown that is scheduled, if any.
@@ -138,6 +147,10 @@ pub struct Machine {
     told: BTreeMap<String, String>,
     /// Giving the node back after a boot; never while a drain is under way.
     restore: Option<Restore>,
+    /// VMs that were shut down for a drain and that nobody else starts again.
+    owed: BTreeMap<VmName, Owed>,
+    /// Those that could not be started, each as a sentence.
+    not_started: Vec<String>,
     seed: u64,
     ids: u64,
 }
@@ -152,6 +165,7 @@ impl Machine {
             node: None,
             picture: Picture::default(),
             tracks: BTreeMap::new(),
+            slots: Slots::default(),
             hold: HoldView::default(),
             hold_told: HoldTold::default(),
             schedule: None,
@@ -168,6 +182,8 @@ impl Machine {
             persisted: None,
             told: BTreeMap::new(),
             restore: None,
+            owed: BTreeMap::new(),
+            not_started: Vec::new(),
             seed: seed | 1,
             ids: 0,
         }
@@ -340,18 +356,37 @@ impl Machine {
             abort_migrations: drain.abort_migrations,
             exit: drain.exit,
             marks,
+            starts: self.starts_noted(),
             released: drain.falling.asked,
             stops: self.stops_ours(),
         };
+        self.write(record);
+    }
+
+    /// The drain is over and nothing of it is left to be known, but for the VMs that it still has to start.
+    fn forget(&mut self) {
+        if self.owed.is_empty() {
+            if self.persisted.take().is_some() {
+                self.actions.push_back(Action::ForgetRecord);
+            }
+            return;
+        }
+        let record = Record {
+            format: FORMAT,
+            drain: self.drain_id().unwrap_or_default().to_owned(),
+            boot: self.policy.boot_id.clone(),
+            userspace: self.policy.userspace,
+            phase: again::ENDED.into(),
+            starts: self.starts_noted(),
+            ..Record::default()
+        };
+        self.write(record);
+    }
+
+    fn write(&mut self, record: Record) {
         if self.persisted.as_ref() != Some(&record) {
             self.persisted = Some(record.clone());
             self.actions.push_back(Action::Persist(Box::new(record)));
-        }
-    }
-
-    fn forget(&mut self) {
-        if self.persisted.take().is_some() {
-            self.actions.push_back(Action::ForgetRecord);
         }
     }
 }

@@ -68,6 +68,7 @@ impl Machine {
             }
         }
         self.see_vmis(&picture, &index, now);
+        self.learn(&picture, &index, now);
         self.see_migrations(&picture, &index, now);
         if pods.is_some() {
             self.end_tracks(&index, now);
@@ -103,6 +104,9 @@ impl Machine {
                 ..known.unwrap_or_default()
             });
         track.revive_if(!over);
+        if track.inbound && !inbound && !over {
+            track.arrived.get_or_insert(now);
+        }
         track.inbound &= inbound;
         track.made_by.clone_from(&pod.migration_job);
         track.pod = pod.pod.clone();
@@ -111,6 +115,7 @@ impl Machine {
             track.vmi_uid.clone_from(&pod.vmi_uid);
         }
         track.memory = track.memory.max(pod.memory.unwrap_or(0));
+        track.grace = pod.grace;
         if let Some(note) = stop {
             track.stop.get_or_insert_with(|| note.into());
         }
@@ -147,6 +152,10 @@ impl Machine {
             };
             if !track.pod.uid.is_empty() {
                 with_pod.insert(vmi.vmi.uid.as_str());
+            }
+            if track.inbound {
+                // Its pod is told a moment later.
+                track.arrived.get_or_insert(now);
             }
             see_vmi(track, vmi);
         }
@@ -188,7 +197,7 @@ impl Machine {
         let old = drain.old_migrations.as_ref().unwrap_or(&none);
         for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
             let migrations = index.migrations_of(&track.vm);
-            count_attempts(track, migrations, old);
+            count_attempts(track, migrations, old, now);
             let vmi = index.vmi_of(track);
             if copies(vmi, migrations) {
                 track.copying_since.get_or_insert(now);
@@ -304,11 +313,22 @@ fn see_vmi(track: &mut Track, vmi: &VmiView) {
 }
 
 /// Counts the attempts to take this VM away, and notes a success.
-fn count_attempts(track: &mut Track, migrations: &[&MigrationView], old: &BTreeSet<String>) {
+fn count_attempts(
+    track: &mut Track,
+    migrations: &[&MigrationView],
+    old: &BTreeSet<String>,
+    now: Mono,
+) {
     for m in migrations {
         let uid = &m.migration.uid;
-        // The one that brought it here is no attempt to take it away.
-        if old.contains(uid) || track.made_by.as_ref() == Some(uid) {
+        if old.contains(uid) {
+            continue;
+        }
+        // The one that brought it here is no attempt to take it away. It may have come a moment before this drain.
+        if track.made_by.as_ref() == Some(uid) {
+            if m.is_final() {
+                track.arrived.get_or_insert(now);
+            }
             continue;
         }
         track.attempts.insert(uid.clone());

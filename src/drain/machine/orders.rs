@@ -24,7 +24,7 @@ impl Machine {
             return self.take_over(token, trigger, now);
         }
         if self.phase.is_draining() && trigger.shutdown_vms {
-            return self.join_rack(token, trigger, now);
+            return self.join_rack(token, &trigger, now);
         }
         if self.phase.is_draining() && !trigger.signal.is_empty() {
             return self.join_drain(token, trigger, now);
@@ -245,8 +245,16 @@ impl Machine {
         // A drain that begins takes the cordon over; what the boot before has left is its own from here on.
         self.restore = None;
         self.tracks.clear();
+        self.slots = crate::drain::pacing::Slots::default();
         self.told.clear();
-        self.keep_pending(|p| matches!(p, Pending::Release | Pending::TakeHold));
+        let kept = |p: &Pending| {
+            matches!(
+                p,
+                Pending::Release | Pending::TakeHold | Pending::StartVm { .. }
+            )
+        };
+        self.keep_pending(kept);
+        self.starts_wait();
         self.picture = crate::drain::world::Picture::default();
         self.node = None;
         self.retry_done();

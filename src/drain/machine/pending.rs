@@ -4,6 +4,7 @@ use super::Machine;
 use crate::drain::action::{EffectId, Fault, FaultClass, Level, LogindAnswer, Outcome, Token};
 use crate::drain::hooks::Gate;
 use crate::drain::time::Mono;
+use crate::drain::world::VmName;
 use std::time::Duration;
 
 /// What a pending effect was for.
@@ -24,6 +25,9 @@ pub(super) enum Pending {
         key: String,
     },
     DeleteMigration,
+    StartVm {
+        vm: VmName,
+    },
     StopGuest {
         key: String,
     },
@@ -110,6 +114,7 @@ impl Machine {
             | Pending::Confirm { .. }
             | Pending::CancelEvacuation { .. }
             | Pending::DeleteMigration
+            | Pending::StartVm { .. }
             | Pending::StopGuest { .. }
             | Pending::AbortMigration { .. }
             | Pending::Release
@@ -144,6 +149,9 @@ impl Machine {
                 self.mark_cancelled(&key, result, now);
             }
             (Pending::DeleteMigration, Outcome::Reply(result)) => self.migration_deleted(result),
+            (Pending::StartVm { vm }, Outcome::Reply(result)) => {
+                self.start_answered(&vm, result, now);
+            }
             (Pending::AbortMigration { key }, Outcome::Reply(result)) => {
                 self.abort_answered(&key, result);
             }
@@ -230,7 +238,8 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         | Pending::CancelEvacuation { .. }
         | Pending::DeleteMigration
         | Pending::AbortMigration { .. }
-        | Pending::StopGuest { .. } => Outcome::Reply(Err(fault)),
+        | Pending::StopGuest { .. }
+        | Pending::StartVm { .. } => Outcome::Reply(Err(fault)),
         Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),
         Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.into())),
         Pending::AskLogind => Outcome::Logind(LogindAnswer::Failed(why.into())),

@@ -3,6 +3,8 @@
 use super::Machine;
 use super::holding::note;
 use super::observe::is_still_here;
+use crate::drain::eta::Forecast;
+use crate::drain::fate::Fate;
 use crate::drain::phase::Phase;
 use crate::drain::status::{
     CordonStatus, DrainStatus, HoldStatus, HolderStatus, ScheduledStatus, Status, VmPhase, VmStatus,
@@ -13,17 +15,26 @@ use crate::drain::verdict::Wait;
 use crate::drain::world::{CordonMark, NodeView};
 use std::collections::BTreeMap;
 
+/// A forecast, and which place in it belongs to which track.
+type Placed<'a> = (Forecast, BTreeMap<&'a str, usize>);
+
 impl Machine {
     /// The snapshot of now.
     pub fn status(&self, now: Mono) -> Status {
-        let vms = self.vm_rows(now);
+        let forecast = self.phase.is_draining().then(|| self.forecast(now));
+        let vms = self.vm_rows(forecast.as_ref(), now);
         let remaining = vms.iter().filter(|v| is_still_here(v.phase)).count();
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             node: self.policy.node_name.clone(),
             state: self.phase.name().into(),
             says: self.says(remaining, vms.len(), now),
-            drain: self.drain.as_ref().map(|_| self.drain_row(now)),
+            drain: self.drain.as_ref().map(|_| DrainStatus {
+                eta: forecast
+                    .filter(|(f, _)| f.vms.len() > f.unknown)
+                    .map(|(f, _)| f.whole),
+                ..self.drain_row(now)
+            }),
             hold: self.hold_row(),
             cordon: self.cordon_row(),
             restore: self.restore_row(now),
@@ -35,6 +46,7 @@ impl Machine {
             } else {
                 Vec::new()
             },
+            to_start: self.owed.keys().map(ToString::to_string).collect(),
             scheduled: self.schedule.map(|due| ScheduledStatus {
                 kind: due.kind,
                 due_in: seconds_until(due.at, now),
@@ -59,6 +71,7 @@ impl Machine {
             shutting_down: d.shutting_down,
             then: d.then,
             exit: d.exit,
+            eta: None,
         }
     }
 
@@ -113,6 +126,7 @@ impl Machine {
             out.extend(drain.undo.remains.iter().cloned());
         }
         out.extend(self.restore_warning(now));
+        out.extend(self.not_started.iter().cloned());
         // In the stop jobs the lock holds nothing any more, so nothing about it can matter.
         let matters = !self.drain.as_ref().is_some_and(|d| d.stopping);
         let trouble = Some(&self.hold.trouble).filter(|text| matters && !text.is_empty());
@@ -202,11 +216,15 @@ impl Machine {
     }
 
     /// One row per VM: where a VM had several pods here, the one that still counts, else the newest.
-    fn vm_rows(&self, now: Mono) -> Vec<VmStatus> {
+    fn vm_rows(&self, forecast: Option<&Placed<'_>>, now: Mono) -> Vec<VmStatus> {
         let mut rows: BTreeMap<String, (&Track, VmStatus)> = BTreeMap::new();
         let not_begun = self.not_begun();
-        for track in self.tracks.values() {
+        for (key, track) in &self.tracks {
             let mut row = vm_row(track, now);
+            row.eta = forecast.and_then(|(forecast, places)| {
+                let place = places.get(key.as_str())?;
+                forecast.vms.get(*place).copied().flatten()
+            });
             if row.says.is_empty() {
                 row.says.clone_from(&not_begun);
             }
@@ -230,6 +248,7 @@ fn seconds_until(when: Mono, now: Mono) -> f64 {
 }
 
 fn vm_row(track: &Track, now: Mono) -> VmStatus {
+    let (fate, choice) = (track.lot.fate.as_ref(), &track.lot.choice);
     let asking = track.in_flight.is_some() && track.shown == VmPhase::Queued;
     let took = track.ended.map(|(_, at)| {
         at.since(track.first_post.unwrap_or(track.first_seen))
@@ -252,5 +271,12 @@ fn vm_row(track: &Track, now: Mono) -> VmStatus {
         since: now.since(track.shown_since).as_secs_f64(),
         took,
         marked_by_us: track.ours && track.ended.is_none(),
+        eta: None,
+        fate: fate.map_or("unknown", Fate::word).into(),
+        fate_says: fate.map(ToString::to_string).unwrap_or_default(),
+        policy: choice.way.word().into(),
+        policy_from: choice.source.to_string(),
+        policy_trouble: choice.troubles.join("; "),
+        owner: track.lot.owner.to_string(),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Machine;
 use crate::drain::action::{Action, Level, Notice};
+use crate::drain::fate::{again, restarts_by_itself};
 use crate::drain::pacing::Slots;
 use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
@@ -9,6 +10,9 @@ use crate::drain::track::Track;
 use crate::drain::verdict::{Lane, Verdict, Wait};
 use crate::drain::world::{ObjectRef, Sight};
 use std::time::Duration;
+
+/// What is an Event although nothing is wrong.
+const TOLD_AS_EVENT: [&str; 4] = ["VmShutDown", "VmStopping", "VmFate", "VmStarted"];
 
 impl Machine {
     pub(super) fn show(
@@ -27,6 +31,9 @@ impl Machine {
             && !to.is_empty()
         {
             track.target = Some(to.clone());
+        }
+        if let Some(going) = super::estimate::going(verdict) {
+            track.goes(going, now);
         }
         let changed = track.shown != phase;
         if changed {
@@ -60,7 +67,7 @@ impl Machine {
                 vm: Some(vm),
                 // Every Event is a request: KubeVirt itself tells of a migration, nobody else of a
                 // guest that was shut down for us or of a VM that is stuck.
-                event: level != Level::Info || reason == "VmShutDown" || reason == "VmStopping",
+                event: level != Level::Info || TOLD_AS_EVENT.contains(&reason),
             }));
         }
     }
@@ -95,6 +102,11 @@ impl Machine {
             "VMIs",
             sight(&self.picture.vmis),
             "reasons and owners are not known, evictions are asked by dry run",
+        );
+        look(
+            "VMs",
+            sight(&self.picture.vms),
+            "run strategies and policies on the VMs themselves are not known",
         );
         look(
             "VMIMs",
@@ -135,6 +147,10 @@ impl Machine {
             VmPhase::ShutDown if !track.evicted() && !suspect.is_empty() => {
                 format!("guest has ended, probably stopped by {suspect}")
             }
+            VmPhase::ShutDown if track.evicted() && !restarts_by_itself(&track.lot.owner) => {
+                let again = again(&track.lot.owner, track.lot.choice.way);
+                format!("guest was shut down in {took}; {again}")
+            }
             VmPhase::ShutDown => format!("guest was shut down in {took}"),
             VmPhase::Gone
             | VmPhase::Left
@@ -165,7 +181,14 @@ impl Machine {
         } else {
             (Level::Info, "VmGone")
         };
+        let ours = outcome == VmPhase::ShutDown && !track.by_others && track.evicted();
+        let name = track.vm.clone();
         self.tell_vm(level, reason, text, vm);
+        if ours {
+            self.owe(key);
+        } else if outcome == VmPhase::Migrated {
+            self.owe_nothing(&name);
+        }
     }
 }
 
@@ -227,7 +250,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::MigratingUnseen
         | Wait::ForeignMigration
         | Wait::LeftOver => VmPhase::Migrating,
-        Wait::Arriving { .. } => VmPhase::Arriving,
+        Wait::Arriving { .. } | Wait::Settling => VmPhase::Arriving,
         Wait::ShuttingDown | Wait::Stopping { .. } | Wait::VmiGone | Wait::PodGone => {
             VmPhase::ShuttingDown
         }
@@ -238,6 +261,9 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::NamespaceTerminating
         | Wait::Retry { .. }
         | Wait::Scheduled
+        | Wait::OwnerUnread
+        | Wait::LeftAlone { .. }
+        | Wait::GivenUp
         | Wait::Cordon { .. }
         | Wait::PodUnseen => VmPhase::Waiting,
     }

@@ -21,7 +21,7 @@ impl Machine {
             let Some(track) = self.tracks.get(&key).filter(|t| !t.stopped_by_us()) else {
                 continue;
             };
-            let Some(since) = self.copying(index, track) else {
+            let Some(since) = Self::copying(index, track) else {
                 wanted.stops.insert(key, why);
                 continue;
             };
@@ -88,7 +88,7 @@ impl Machine {
     }
 
     /// Since when it copies, as far as that can be seen.
-    pub(super) fn copying(&self, index: &Index<'_>, track: &Track) -> Option<Mono> {
+    pub(super) fn copying(index: &Index<'_>, track: &Track) -> Option<Mono> {
         if index.sees_vmis() {
             return track.copying_since;
         }

@@ -58,6 +58,7 @@ impl Machine {
                 Pending::Evict { dry: false, .. }
                     | Pending::StopGuest { .. }
                     | Pending::Cordon
+                    | Pending::StartVm { .. }
                     | Pending::Release
                     | Pending::TakeHold
             )
@@ -373,6 +374,10 @@ impl Machine {
         }
         drain.inherited.clear();
         let waits_again = drain.undo.waits_again;
+        if !waits_again {
+            self.starts_due();
+        }
+        let Some(drain) = &mut self.drain else { return };
         let level = if drain.undo.remains.is_empty() {
             Level::Info
         } else {

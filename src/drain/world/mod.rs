@@ -6,11 +6,13 @@
 mod cluster;
 mod node;
 mod pod;
+mod vm;
 mod vmi;
 
-pub use cluster::{KubeVirtView, PdbView};
+pub use cluster::{Amount, KubeVirtView, PdbView, Requirement, Rule, SelectorView};
 pub use node::{BootNote, CordonMark, CordonNote, NodeView};
 pub use pod::{Compute, PodKind, PodPhase, PodView};
+pub use vm::{Owner, RunStrategy, VmView};
 pub use vmi::{MigrationPhase, MigrationState, MigrationView, Strategy, VmiPhase, VmiView};
 
 use super::time::Mono;
@@ -115,6 +117,8 @@ pub struct Picture {
     pub pods: Sight<Vec<PodView>>,
     /// VMIs of this node and those on their way to it.
     pub vmis: Sight<Vec<VmiView>>,
+    /// VirtualMachines of the VMIs of this node, as far as they were read yet.
+    pub vms: Sight<Vec<VmView>>,
     /// VMIMs of the whole cluster.
     pub migrations: Sight<Vec<MigrationView>>,
     /// Budgets that select launcher pods of this node.

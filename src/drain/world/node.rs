@@ -131,3 +131,23 @@ pub struct NodeView {
     /// Taint keys with effect `NoSchedule` or `NoExecute`, as `key:effect`.
     pub taints: Vec<String>,
 }
+
+impl NodeView {
+    /// Design section 6: is this Node another machine than the one with these ids? Both ids, theirs first.
+    pub fn another_machine(&self, machine_id: &str, system_uuid: &str) -> Option<(String, String)> {
+        let differs = |theirs: &str, ours: &str| {
+            let plain = |id: &str| id.trim().replace('-', "").to_ascii_lowercase();
+            !theirs.is_empty() && !ours.is_empty() && plain(theirs) != plain(ours)
+        };
+        if differs(&self.machine_id, machine_id) {
+            Some((self.machine_id.clone(), machine_id.to_owned()))
+        } else if differs(&self.system_uuid, system_uuid) {
+            Some((
+                format!("(system uuid) {}", self.system_uuid),
+                format!("(system uuid) {system_uuid}"),
+            ))
+        } else {
+            None
+        }
+    }
+}

@@ -62,6 +62,8 @@ pub struct PodView {
     pub compute: Compute,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+    /// Why the condition `Ready` is not true; `None` when it is, or says nothing.
+    pub not_ready: Option<String>,
     /// Who ended it without deleting it, where the pod tells: `kubelet`, at its graceful node shutdown.
     pub stopped_by: Option<String>,
     /// Label `kubevirt.io/migrationJobUID`: it was made as a migration target (and keeps the label afterwards).
@@ -77,6 +79,8 @@ pub struct PodView {
     pub grace: Duration,
     /// Annotation `vmdrain.io/policy` as it stands, unread.
     pub policy: Option<String>,
+    /// Annotation `vmdrain.io/deadline` as it stands, unread.
+    pub deadline: Option<String>,
     /// Annotation `vmdrain.io/stop-order` as it stands, unread.
     pub stop_order: Option<String>,
     /// Labels, for selectors of the configuration.

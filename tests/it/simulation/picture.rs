@@ -6,7 +6,7 @@ use std::time::Duration;
 use vmdrain_agent::drain::time::Mono;
 use vmdrain_agent::drain::world::{
     Fresh, KubeVirtView, Malformed, MigrationPhase, MigrationState, MigrationView, ObjectRef,
-    Picture, PodView, Sight, Strategy, VmName, VmiPhase, VmiView,
+    Picture, PodView, RunStrategy, Sight, Strategy, VmName, VmView, VmiPhase, VmiView,
 };
 
 fn name_of(vm: &Vm) -> VmName {
@@ -45,6 +45,7 @@ impl Cluster {
                 fresh: Mono(self.now),
             },
             vmis: self.sight(self.plan.vmis, self.vmi_views()),
+            vms: self.sight(self.plan.vmis, self.machine_views()),
             migrations: self.sight(self.plan.migrations, self.migration_views()),
             pdbs: self.sight(self.plan.pdbs, Vec::new()),
             kubevirt: self.sight(self.plan.kubevirt, self.kubevirt()),
@@ -173,6 +174,16 @@ impl Cluster {
             grace: Duration::from_millis(v.plan.grace),
             owner_kind: "VirtualMachine".into(),
         }
+    }
+
+    fn machine_views(&self) -> Vec<VmView> {
+        let seen = self.vmi_views();
+        let view = |vmi: VmiView| VmView {
+            vm: vmi.vm(),
+            run: Some(RunStrategy::Always),
+            ..VmView::default()
+        };
+        seen.into_iter().map(view).collect()
     }
 
     fn migration_views(&self) -> Vec<MigrationView> {

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use vmdrain_agent::drain::action::{Action, EffectId, Input, Outcome, Token};
 use vmdrain_agent::drain::machine::Machine;
+use vmdrain_agent::drain::phase::Phase;
 use vmdrain_agent::drain::policy::Policy;
 use vmdrain_agent::drain::record::Record;
 use vmdrain_agent::drain::time::Mono;
@@ -204,7 +205,9 @@ impl Run {
     }
 
     fn is_at_rest(&self) -> bool {
-        self.machine.as_ref().is_none_or(|m| m.phase().is_at_rest())
+        // A hold by policy lasts as long as it takes.
+        let rests = |phase: Phase| phase.is_at_rest() || phase == Phase::Holding;
+        self.machine.as_ref().is_none_or(|m| rests(m.phase()))
     }
 
     fn order(&mut self, order: Order) -> Result<(), Broken> {
@@ -384,6 +387,7 @@ impl Run {
             | Action::Confirm(_)
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
+            | Action::StartVm { .. }
             | Action::StopGuest { .. }
             | Action::Release(_)
             | Action::TakeHold(_)

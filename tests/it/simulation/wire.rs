@@ -117,6 +117,10 @@ impl Run {
             Action::DeleteMigration { migration, .. } => {
                 Outcome::Reply(Ok(cluster.delete_migration(migration)))
             }
+            // All VMs of the model have owners that start them by themselves.
+            Action::StartVm { vm, .. } => {
+                return Err(format!("a start of {vm}, which nobody owes"));
+            }
             Action::Release(_) => {
                 self.host.held = false;
                 if self.host.pending && !self.host.off {
@@ -213,6 +217,7 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::Evict { id, .. }
         | Action::CancelEvacuation { id, .. }
         | Action::DeleteMigration { id, .. }
+        | Action::StartVm { id, .. }
         | Action::StopGuest { id, .. }
         | Action::RunHooks { id, .. }
         | Action::Acknowledge { id, .. }
@@ -245,6 +250,7 @@ fn failure(action: &Action, text: &str) -> Outcome {
         Action::Evict { .. }
         | Action::CancelEvacuation { .. }
         | Action::DeleteMigration { .. }
+        | Action::StartVm { .. }
         | Action::StopGuest { .. }
         | Action::Watch
         | Action::WatchNode

@@ -17,6 +17,7 @@ pub struct SimClock {
     start: Instant,
     epoch: Timestamp,
     speed: f64,
+    among_real: bool,
 }
 
 impl SimClock {
@@ -33,7 +34,15 @@ impl SimClock {
             start: instant_now(),
             epoch: Timestamp::from_second(EPOCH_SECONDS).unwrap_or(Timestamp::UNIX_EPOCH),
             speed,
+            among_real: false,
         }
+    }
+
+    /// The same clock among servers that read the real date: see [`date`](Self::date).
+    #[must_use]
+    pub fn among_real(mut self) -> Self {
+        self.among_real = true;
+        self
     }
 
     /// The same clock with another date at its beginning (`clustersim serve` shows ages against the real date).
@@ -62,6 +71,16 @@ impl SimClock {
     pub fn now(&self) -> Timestamp {
         let elapsed = SignedDuration::try_from(self.elapsed()).unwrap_or(SignedDuration::ZERO);
         self.epoch.checked_add(elapsed).unwrap_or(self.epoch)
+    }
+
+    /// The date for others to compare with their own clocks: the simulated one, but the real one among real servers, however fast the
+    /// story runs. A migration that ends in their future is one that still runs to them.
+    pub fn date(&self) -> Timestamp {
+        if self.among_real {
+            wall_now()
+        } else {
+            self.now()
+        }
     }
 
     /// Waits for a simulated duration; really `duration / speed`.
@@ -126,6 +145,15 @@ mod tests {
         assert_eq!(clock.elapsed(), Duration::from_secs(60));
         clock.sleep_until(Duration::from_secs(1)).await;
         assert_eq!(clock.elapsed(), Duration::from_secs(60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn among_real_servers_dates_are_real() {
+        let (own, real) = (SimClock::new(4.0), SimClock::new(4.0).among_real());
+        assert_eq!(own.date(), own.now());
+        assert!(real.date() > real.now());
+        real.sleep(Duration::from_secs(40)).await;
+        assert_eq!(real.elapsed(), Duration::from_secs(40));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `clustersim`: the simulated cluster for people. Plays scenarios, serves a cluster, shows the agent at work.
 
+mod on_plane;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use testkit::plane::{Version, command as plane};
 use testkit::scenario::Scenario;
+use testkit::scenario::run::estimates::table;
 use testkit::scenario::run::many::{self, interrupted, play_all};
 use testkit::scenario::run::real::Planes;
 use testkit::scenario::run::{Options, Shipped, Verdict};
@@ -23,6 +26,12 @@ struct Arguments {
 enum Command {
     /// Plays scenario files and says what did not hold. Exit code 0: everything held, 1: something did not, 2: a file is wrong.
     Scenario(ScenarioArguments),
+    /// Plays scenario files on the model and prints how good the agent's estimates were at half time of each drain.
+    Estimates {
+        /// Scenario files.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
     /// Compares the agent with the real kubectl on simulated clusters. Exit code 0: everything was measured (also what missed its
     /// target), 1: something could not be.
     Bench(BenchArguments),
@@ -31,6 +40,13 @@ enum Command {
     /// Asks the model and real servers the same requests and compares the answers. Exit code 0: no unexplained difference, 1: there is
     /// one, 2: it could not be played.
     Differential(DifferentialArguments),
+    /// Empties the same node of the same real control plane twice, with the agent and with `kubectl drain`, and prints side by side
+    /// where each VM ended, the requests and the times. Exit code 0: what was wanted held, 1: something did not, 2: it could not be
+    /// played.
+    Compare(on_plane::CompareArguments),
+    /// Lets credentials run out in the middle of a drain on a real control plane, and asks with one node's credentials for another
+    /// node's objects. Exit codes as for compare.
+    Identity(on_plane::IdentityArguments),
     /// Starts, ends or shows a real control plane on this machine: Kubernetes and KubeVirt as plain processes on loopback, with played
     /// nodes. Needs Go for the first time; no root.
     #[command(subcommand)]
@@ -118,9 +134,9 @@ struct DifferentialArguments {
     /// A folder with the table's files, instead of those that are built in.
     #[arg(long)]
     table: Option<PathBuf>,
-    /// How many scenes are played at a time.
-    #[arg(short, long, default_value_t = 3)]
-    jobs: usize,
+    /// How many scenes are played at a time; by default what the version bears.
+    #[arg(short, long)]
+    jobs: Option<usize>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -213,18 +229,22 @@ const REAL_SPEED: f64 = 4.0;
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Scenario(arguments) => scenarios(&arguments),
+        Command::Estimates { files } => estimates(&files),
         Command::Bench(arguments) => bench(&arguments),
         Command::Serve(arguments) => ended(serve(arguments)),
         Command::ControlPlane(command) => ended(control_plane(command)),
         Command::Demo(arguments) => ended(demo(&arguments)),
+        Command::Compare(arguments) => ended(on_plane::compare(arguments)),
+        Command::Identity(arguments) => ended(on_plane::identities(&arguments)),
         Command::Differential(arguments) => ended(differential(arguments)),
     }
 }
 
-fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
+/// The stories of these files; `None`: one of them is wrong, which has been said.
+fn load(files: &[PathBuf]) -> Option<Vec<Scenario>> {
     let mut stories = Vec::new();
     let mut wrong = false;
-    for file in &arguments.files {
+    for file in files {
         match Scenario::load(file) {
             Ok(story) => stories.push(story),
             Err(problem) => {
@@ -233,9 +253,23 @@ fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
             }
         }
     }
-    if wrong {
+    (!wrong).then_some(stories)
+}
+
+fn estimates(files: &[PathBuf]) -> ExitCode {
+    let Some(stories) = load(files) else {
         return ExitCode::from(2);
-    }
+    };
+    let options = Options::default();
+    let verdicts = play_all(&stories, &many::Front::Model, &options, 1, |_| {});
+    say(&table(&verdicts));
+    ExitCode::SUCCESS
+}
+
+fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
+    let Some(stories) = load(&arguments.files) else {
+        return ExitCode::from(2);
+    };
     let options = Options {
         seed: arguments.seed,
         trace: arguments.trace,
@@ -360,7 +394,7 @@ fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
-    use testkit::differential;
+    use testkit::differential::{self, report::News};
     let version = differential::version(&arguments.kubevirt)?;
     let options = differential::Options {
         kubeconfig: arguments.against_kubeconfig.unwrap_or_default(),
@@ -371,12 +405,15 @@ fn differential(arguments: DifferentialArguments) -> anyhow::Result<ExitCode> {
         table: arguments.table,
         jobs: arguments.jobs,
     };
-    let tell = |verdict: &differential::verdict::Verdict| {
-        if verdict.passed() {
-            complain(&format!("ok   {}", verdict.scene));
-        } else {
+    let tell = |news: &differential::report::News<'_>| match news {
+        News::Judged(verdict) if verdict.passed() => {
+            let took = verdict.took.as_secs_f64();
+            complain(&format!("ok   {} ({took:.1} s)", verdict.scene));
+        }
+        News::Judged(verdict) => {
             complain(&format!("FAIL {}", differential::report::wrong(verdict)));
         }
+        News::Again(why) => complain(&format!("!!! {why}")),
     };
     let report = runtime()?.block_on(async {
         tokio::select! {

@@ -68,7 +68,10 @@ impl Stage {
                         say.send_replace(all);
                         continue;
                     }
-                    Command::Status(_) | Command::Extend { .. } | Command::Release { .. } => continue,
+                    Command::Status(_)
+                    | Command::Plan(_)
+                    | Command::Extend { .. }
+                    | Command::Release { .. } => continue,
                 };
                 told.send(text).await.unwrap();
                 let _ = answer.send(if std::mem::take(&mut busy) {

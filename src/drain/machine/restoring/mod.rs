@@ -66,6 +66,11 @@ impl Machine {
         let mut machine = Self::new(policy, seed);
         machine.now = now;
         let known = record.filter(|r| r.format == FORMAT);
+        if let Some(record) = &known {
+            machine.owed_before(record.starts.clone());
+            // Remembered as written, so that it is forgotten when all is done.
+            machine.persisted.clone_from(&known);
+        }
         let was_down = |r: &Record| machine.policy.start().since(r.start()).was_down();
         match known {
             Some(record) if !was_down(&record) && is_unfinished(&record) => {
@@ -80,8 +85,9 @@ impl Machine {
         if !self.policy.restore {
             return;
         }
-        // Remembered as written, so that it is forgotten when all is done.
-        self.persisted.clone_from(&record);
+        if record.is_some() {
+            self.persisted.clone_from(&record);
+        }
         if let Some(record) = &record {
             let text = format!(
                 "the state file is of an earlier start of the host (drain {}, {}): that drain is over",
@@ -238,6 +244,7 @@ impl Machine {
                 let text = format!("node {} is given back: it can receive VMs again", node.name);
                 let by_us = self.restore.as_ref().is_some_and(|r| !r.foreign);
                 self.stop_restoring();
+                self.starts_due();
                 self.forget();
                 if by_us {
                     self.tell_once("restored", Level::Info, "Restored", text);

@@ -5,6 +5,7 @@ mod ending;
 mod falling;
 mod gates;
 mod holding;
+mod lots;
 mod owning;
 mod pace;
 mod requesting;
@@ -31,7 +32,7 @@ use crate::drain::time::Mono;
 use crate::drain::trigger::{Ending, Refusal, Shutdown, Trigger};
 use crate::drain::world::{
     Compute, CordonMark, Fresh, KubeVirtView, MigrationPhase, MigrationView, NodeView, ObjectRef,
-    Picture, PodPhase, PodView, Sight, Strategy, VmName, VmiPhase, VmiView,
+    Picture, PodPhase, PodView, Sight, Strategy, VmName, VmView, VmiPhase, VmiView,
 };
 use std::time::Duration;
 
@@ -66,6 +67,9 @@ struct Story {
     posts: Vec<(u64, String, bool)>,
     cancels: Vec<String>,
     deletions: Vec<String>,
+    starts: Vec<String>,
+    start_answer: Reply,
+    machines: Vec<VmView>,
     /// Guests that were stopped: when, and the name of the pod.
     stops: Vec<(u64, String)>,
     stop_answer: Reply,
@@ -139,6 +143,9 @@ impl Story {
             posts: Vec::new(),
             cancels: Vec::new(),
             deletions: Vec::new(),
+            starts: Vec::new(),
+            start_answer: reply(202, ""),
+            machines: Vec::new(),
             stops: Vec::new(),
             stop_answer: reply(200, ""),
             told: Vec::new(),
@@ -277,6 +284,14 @@ impl Story {
             } else {
                 Sight::Forbidden { why: forbidden() }
             },
+            vms: if self.full {
+                Sight::Seen {
+                    value: self.machines.clone(),
+                    fresh,
+                }
+            } else {
+                Sight::Forbidden { why: forbidden() }
+            },
             migrations: if self.full {
                 Sight::Seen {
                     value: self.migrations.clone(),
@@ -374,6 +389,11 @@ impl Story {
             Action::DeleteMigration { id, migration } => {
                 self.deletions.push(migration.name);
                 return Some((id, Outcome::Reply(Ok(reply(200, "")))));
+            }
+            Action::StartVm { id, vm } => {
+                self.starts.push(vm.name);
+                let answer = self.start_answer.clone();
+                return Some((id, Outcome::Reply(Ok(answer))));
             }
             Action::StopGuest { id, pod } => {
                 self.stops.push((self.now, pod.name.clone()));

@@ -120,12 +120,32 @@ fn an_inbound_vm_is_evicted_once_it_has_arrived() {
         if !story.full {
             story.answer("y", 429, TRIGGERED);
         }
+        story.wait(9);
+        assert!(story.asked().is_empty(), "its old pod may still end");
+        assert!(story.row("y").says.contains("has just arrived"));
+        assert_eq!(story.row("y").phase, VmPhase::Arriving);
+        story.wait(1);
         assert_eq!(story.asked(), ["y"]);
         story.accepted("y").moves("y");
         assert_eq!(story.phase(), Phase::Drained);
         assert_eq!(story.real("y"), 1);
         assert_eq!(story.row("y").phase, VmPhase::Migrated);
     }
+}
+
+#[test]
+fn a_vm_that_arrived_a_moment_before_the_drain_is_let_be_too() {
+    let mut story = Story::full();
+    story.vm("y");
+    story.pod("y").migration_job = Some("in".into());
+    story.migration("y", "in", MigrationPhase::Running);
+    story.trigger().wait(1);
+    assert!(story.posts.is_empty(), "its VMIM is not over");
+    story.migration("y", "in", MigrationPhase::Succeeded);
+    story.show().wait(9);
+    assert!(story.posts.is_empty(), "its old pod may still end");
+    story.wait(1);
+    assert_eq!(story.asked(), ["y"]);
 }
 
 #[test]
@@ -444,6 +464,6 @@ fn kinds_that_do_not_answer_are_not_waited_for_for_ever() {
 fn what_is_not_seen_is_told() {
     let mut story = Story::base();
     story.vm("a").trigger();
-    assert_eq!(story.status().blind.len(), 3);
+    assert_eq!(story.status().blind.len(), 4);
     assert!(story.was_told("VMIs cannot be seen (not allowed)"));
 }

@@ -101,7 +101,7 @@ impl Handler {
 
     fn begin(&mut self, write: &mut Write) {
         let vmi = &mut write.vmi;
-        vmi["status"]["migrationState"]["startTimestamp"] = json!(timestamp(self.clock.now()));
+        vmi["status"]["migrationState"]["startTimestamp"] = json!(timestamp(self.clock.date()));
         vmi["status"]["migrationState"]["mode"] = json!("PreCopy");
         let vmim = text(vmi, "status.migrationState.migrationUid").to_owned();
         if attempt_of(vmi, &vmim).is_none() {
@@ -144,7 +144,7 @@ impl Handler {
         let state = &mut write.vmi["status"]["migrationState"];
         state["failed"] = json!(true);
         state["completed"] = json!(true);
-        state["endTimestamp"] = json!(timestamp(self.clock.now()));
+        state["endTimestamp"] = json!(timestamp(self.clock.date()));
         state["failureReason"] = json!(reason);
         if aborted {
             state["abortStatus"] = json!("Succeeded");
@@ -242,7 +242,7 @@ impl Handler {
 
     /// Step 18: everything flips in one update.
     fn arrive(&self, write: &mut Write) {
-        let (vmi, now) = (&mut write.vmi, timestamp(self.clock.now()));
+        let (vmi, now) = (&mut write.vmi, timestamp(self.clock.date()));
         let state = &mut vmi["status"]["migrationState"];
         state["targetNodeDomainDetected"] = json!(true);
         state["targetNodeDomainReadyTimestamp"] = json!(now);

@@ -61,6 +61,14 @@ pub struct Record {
     pub object: Value,
 }
 
+impl Record {
+    /// When it was written, in the one count that a cluster has for all objects.
+    fn revision(&self) -> u64 {
+        let revision = self.object["metadata"]["resourceVersion"].as_str();
+        revision.and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+}
+
 /// A recording that goes on.
 pub struct Recorder {
     records: Arc<Mutex<Vec<Record>>>,
@@ -109,33 +117,29 @@ impl Recorder {
             });
     }
 
-    /// Waits until nothing has changed for `quiet`.
-    pub async fn wait_quiet(&self, quiet: Duration, patience: Duration) -> anyhow::Result<()> {
-        let began = self.clock.elapsed();
-        loop {
-            let last = self
-                .records
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .iter()
-                .filter_map(|record| record.at)
-                .max();
-            let since = last.unwrap_or(began).max(began);
-            let now = self.clock.elapsed();
-            if now >= since + quiet {
-                return Ok(());
-            }
-            anyhow::ensure!(now < began + patience, "it never became quiet");
-            tokio::time::sleep((since + quiet).saturating_sub(now)).await;
-        }
+    /// For how long nothing has changed.
+    pub fn quiet(&self) -> Duration {
+        let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = records.iter().filter_map(|record| record.at).max();
+        self.clock
+            .elapsed()
+            .saturating_sub(last.unwrap_or_default())
     }
 
-    /// Everything that was seen.
-    pub fn stop(self) -> Vec<Record> {
+    /// Everything that was seen so far.
+    pub fn records(&self) -> Vec<Record> {
+        self.records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
         }
-        std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -194,8 +198,10 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Compares each record with the one before of the same object.
-    pub fn of(records: Vec<Record>, names: &Names) -> Self {
+    /// Compares each record with the one before of the same object. The four watches tell of their objects at their own pace; the
+    /// revisions say in which order they were written.
+    pub fn of(mut records: Vec<Record>, names: &Names) -> Self {
+        records.sort_by_key(|record| (record.at.is_some(), record.revision()));
         let mut before: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
         let mut called = Called::default();
         let mut all = Vec::new();
@@ -340,5 +346,38 @@ fn flatten(value: &Value, path: &str, into: &mut BTreeMap<String, Value>) {
         leaf @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
             into.insert(path.to_owned(), leaf.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_order_is_that_of_the_writes_and_not_that_of_the_watches() {
+        let seen = |at: u64, kind, revision: &str, phase: &str| Record {
+            at: Some(Duration::from_secs(at)),
+            kind,
+            gone: false,
+            object: json!({
+                "metadata": {"name": "a", "uid": kind, "resourceVersion": revision},
+                "status": {"phase": phase},
+            }),
+        };
+        let records = vec![
+            seen(1, "vmi", "9", "Running"),
+            seen(2, "vmim", "100", "Pending"),
+            seen(3, "vmim", "10", ""),
+        ];
+        let changes = Changes::of(records, &Names::default());
+        let phases: Vec<&Value> = changes
+            .all
+            .iter()
+            .filter(|change| change.field.ends_with("/status/phase"))
+            .map(|change| &change.value)
+            .collect();
+        assert_eq!(phases, ["Running", "", "Pending"]);
     }
 }

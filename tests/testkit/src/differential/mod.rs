@@ -1,8 +1,8 @@
 //! Does the model answer like the real servers?
 //!
 //! - [`table`]: the requests, in `table/*.toml`: scenes with VMs, steps that bring them into a state, requests that are compared.
-//! - [`side`]: one of the two clusters, reached by a client per identity.
-//! - [`scene`]: plays one scene on one side. [`answer`]: what of an answer counts. [`names`]: what is the same but for its name.
+//! - [`side`]: one of the two clusters, reached by a client per identity. [`switches`]: rights, and the way to virt-api.
+//! - [`stand`]: both sides beside each other. [`scene`]: plays one scene on one side. [`answer`]: what of an answer counts. [`names`]: what is the same but for its name.
 //! - [`changes`]: what happened to the objects meanwhile.
 //! - [`verdict`]: the comparison. A difference is an error unless the table lists it with its reason; a listed difference that is none is
 //!   an error as well, so that the list cannot rot.
@@ -16,19 +16,22 @@ pub mod orders;
 pub mod report;
 pub mod scene;
 pub mod side;
+pub mod stand;
+pub mod states;
+pub mod switches;
 pub mod table;
 pub mod verdict;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
 
 use crate::plane;
-use report::Report;
+use report::{News, Report};
 use side::Side;
-use table::{Difference, Scene};
-use verdict::Verdict;
+use stand::Stand;
+use table::Scene;
 
 /// What is compared.
 #[derive(Clone, Debug)]
@@ -45,14 +48,17 @@ pub struct Options {
     pub plays: usize,
     /// A folder with the table's files, instead of those that are built in.
     pub table: Option<PathBuf>,
-    /// How many scenes are played at a time.
-    pub jobs: usize,
+    /// How many scenes are played at a time; without a number what the version bears.
+    pub jobs: Option<usize>,
 }
 
 /// As [`run`]; without a kubeconfig a control plane is started for it, and ended afterwards.
-pub async fn run_anywhere(mut options: Options, tell: &dyn Fn(&Verdict)) -> anyhow::Result<Report> {
+pub async fn run_anywhere(
+    mut options: Options,
+    tell: &(dyn Fn(&News<'_>) + Sync),
+) -> anyhow::Result<Report> {
     if !options.kubeconfig.as_os_str().is_empty() {
-        return run(&options, tell).await;
+        return run(&options, tell, &Vec::new).await;
     }
     let (major, minor) = options.kubevirt;
     let version: plane::Version = format!("{major}.{minor}")
@@ -65,36 +71,51 @@ pub async fn run_anywhere(mut options: Options, tell: &dyn Fn(&Verdict)) -> anyh
     .await?;
     options.kubeconfig = plane.kubeconfig(&plane::Who::Admin)?;
     options.play = true;
-    let report = run(&options, tell).await;
-    drop(plane);
-    report
+    let revived = || plane.revivals();
+    tokio::select! {
+        report = Box::pin(run(&options, tell, &revived)) => report,
+        () = plane.keep_alive() => anyhow::bail!("nobody looks after the real servers any more"),
+    }
 }
 
-/// Plays every scene on both sides; `tell` hears each verdict as it is found.
-pub async fn run(options: &Options, tell: &dyn Fn(&Verdict)) -> anyhow::Result<Report> {
-    let scenes: Vec<Scene> = table::all(options.table.as_deref())?
+/// Plays every scene on both sides; `tell` hears each verdict as it is found. `revived` names the real servers that had to be
+/// started again so far: what differs while that happens is played once more.
+pub async fn run(
+    options: &Options,
+    tell: &(dyn Fn(&News<'_>) + Sync),
+    revived: &(dyn Fn() -> Vec<String> + Sync),
+) -> anyhow::Result<Report> {
+    let folder = options.table.as_deref();
+    let plays = |scene: &Scene| scene.concerns(options.kubevirt) && wanted(scene, &options.only);
+    let (alone, together): (Vec<Scene>, Vec<Scene>) = table::all(folder)?
         .into_iter()
-        .filter(|scene| scene.concerns(options.kubevirt) && wanted(scene, &options.only))
-        .collect();
-    let everywhere = table::everywhere(options.table.as_deref())?;
-    let model = Arc::new(Side::model(options.kubevirt)?);
-    let real = Arc::new(Side::real(&options.kubeconfig, options.kubevirt, options.play).await?);
-    let (alone, together): (Vec<Scene>, Vec<Scene>) =
-        scenes.into_iter().partition(|scene| scene.alone);
-    let mut verdicts = Vec::new();
-    let mut playing = stream::iter(together)
-        .map(|scene| compare(scene, &model, &real, &everywhere))
-        .buffered(options.jobs.max(1));
-    while let Some(verdict) = playing.next().await {
-        tell(&verdict);
-        verdicts.push(verdict);
+        .filter(|scene| plays(scene))
+        .partition(|scene| scene.alone);
+    let mut stories = table::stories(folder)?;
+    stories
+        .scene
+        .retain(|story| plays(story) && options.plays > 0);
+    let everywhere = table::everywhere(folder)?;
+    let model = Side::model(options.kubevirt)?;
+    let real = Side::real(&options.kubeconfig, options.kubevirt, options.play).await?;
+    let stand = Stand {
+        model: &model,
+        real: &real,
+        everywhere: &everywhere,
+        revived,
+        places: Semaphore::new(options.jobs.unwrap_or(places(options.kubevirt)).max(1)),
+        tell,
+    };
+    // The stories mostly wait, so the scenes go on beside them.
+    let ordered = stories
+        .scene
+        .iter()
+        .map(|story| stand.order(story, options.plays, &stories.race));
+    let scenes = together.iter().map(|scene| stand.compare(scene));
+    let (orders, mut verdicts) = tokio::join!(join_all(ordered), join_all(scenes));
+    for scene in &alone {
+        verdicts.push(Box::pin(stand.compare(scene)).await);
     }
-    for scene in alone {
-        let verdict = compare(scene, &model, &real, &everywhere).await;
-        tell(&verdict);
-        verdicts.push(verdict);
-    }
-    let orders = orders::record(&model, &real, options.plays, options.table.as_deref()).await?;
     let mut report = Report::new(options.kubevirt, verdicts);
     report.orders = orders;
     if options.only.is_empty() {
@@ -103,25 +124,13 @@ pub async fn run(options: &Options, tell: &dyn Fn(&Verdict)) -> anyhow::Result<R
     Ok(report)
 }
 
-fn wanted(scene: &Scene, only: &[String]) -> bool {
-    only.is_empty() || only.iter().any(|part| scene.name.contains(part.as_str()))
+/// So many scenes at a time: they mostly wait. virt-api 1.5 itself asks no more than 5 requests a second.
+fn places(kubevirt: (u8, u8)) -> usize {
+    if kubevirt < (1, 6) { 3 } else { 10 }
 }
 
-async fn compare(
-    scene: Scene,
-    model: &Arc<Side>,
-    real: &Arc<Side>,
-    everywhere: &[Difference],
-) -> Verdict {
-    let ours = async {
-        if scene.real_only {
-            scene::Told::default()
-        } else {
-            scene::play(&scene, model).await
-        }
-    };
-    let (told, really) = tokio::join!(ours, scene::play(&scene, real));
-    verdict::judge(scene, &told, &really, model.kubevirt, everywhere)
+fn wanted(scene: &Scene, only: &[String]) -> bool {
+    only.is_empty() || only.iter().any(|part| scene.name.contains(part.as_str()))
 }
 
 /// Reads `1.7` or `1.7.0`.

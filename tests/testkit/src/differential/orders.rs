@@ -9,9 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::changes::{Change, Changes};
-use super::scene;
-use super::side::Side;
-use super::table::{self, Difference, Scene};
+use super::scene::Told;
+use super::table::{Difference, Scene};
 use super::verdict;
 
 /// One change that both sides make, by name: field and value.
@@ -37,6 +36,11 @@ impl Order {
             }
         }
         order
+    }
+
+    /// Which steps were seen.
+    pub fn steps(&self) -> BTreeSet<Step> {
+        self.first.keys().cloned().collect()
     }
 
     fn before(&self, one: &Step, other: &Step) -> Option<bool> {
@@ -184,43 +188,31 @@ pub fn judge(name: &str, real: &[Order], model: &[Order], known: &[Difference]) 
     }
 }
 
-/// Plays the stories of `table/orders.toml` on both sides.
-pub async fn record(
-    model: &Side,
-    real: &Side,
-    plays: usize,
-    folder: Option<&std::path::Path>,
-) -> anyhow::Result<Vec<Finding>> {
-    let mut findings = Vec::new();
-    let stories = table::stories(folder)?;
-    for story in stories.scene {
-        if !story.concerns(real.kubevirt) {
-            continue;
-        }
-        let (mut ours, mut theirs, mut problems) = (Vec::new(), Vec::new(), Vec::new());
-        for number in 0..plays {
-            let scene = Scene {
-                name: format!("{number} {}", story.name),
-                ..story.clone()
+/// Compares the plays of one story that were played to their end; what was not tells nothing about the order.
+pub fn find(story: &Scene, plays: &[(Told, Told)], races: &[Difference]) -> Finding {
+    let problems: Vec<Breach> = plays
+        .iter()
+        .enumerate()
+        .flat_map(|(number, (model, real))| {
+            let of = |side: &str, told: &Told| {
+                let problem = told.problem.as_ref()?;
+                Some(Breach(format!("play {number}, {side}: {problem}")))
             };
-            let (told, really) =
-                tokio::join!(scene::play(&scene, model), scene::play(&scene, real));
-            for (side, told, orders) in [("model", told, &mut ours), ("real", really, &mut theirs)]
-            {
-                if let Some(problem) = told.problem {
-                    problems.push(Breach(format!("play {number}, {side}: {problem}")));
-                }
-                orders.push(Order::of(&told.changes));
-            }
-        }
-        let mut finding = judge(&story.name, &theirs, &ours, &stories.race);
-        if !problems.is_empty() {
-            // What was not played to its end tells nothing about the order.
-            finding.breaches = problems;
-        }
-        findings.push(finding);
+            [of("model", model), of("real", real)]
+        })
+        .flatten()
+        .collect();
+    let of = |side: fn(&(Told, Told)) -> &Told| -> Vec<Order> {
+        plays
+            .iter()
+            .map(|play| Order::of(&side(play).changes))
+            .collect()
+    };
+    let mut finding = judge(&story.name, &of(|play| &play.1), &of(|play| &play.0), races);
+    if !problems.is_empty() {
+        finding.breaches = problems;
     }
-    Ok(findings)
+    finding
 }
 
 impl Finding {

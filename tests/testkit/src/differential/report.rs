@@ -6,6 +6,15 @@ use super::orders::Finding;
 use super::table::Difference;
 use super::verdict::{Outcome, Verdict};
 
+/// What is told while it goes on.
+#[derive(Clone, Copy, Debug)]
+pub enum News<'a> {
+    /// A scene was compared.
+    Judged(&'a Verdict),
+    /// Something is played again, and why.
+    Again(&'a str),
+}
+
 /// Everything that was compared.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -85,14 +94,16 @@ impl Report {
         let requests = lines().filter(|line| line.case != "(changes)").count();
         let of =
             |wanted: fn(&Outcome) -> bool| lines().filter(|line| wanted(&line.outcome)).count();
+        let orders: usize = self.orders.iter().map(|one| one.breaches.len()).sum();
         format!(
-            "KubeVirt {}.{}: {requests} requests and the changes of {} scenes: {} same, {} known differences, {} unexplained; {} scenes could not be played",
+            "KubeVirt {}.{}: {requests} requests, the changes of {} scenes, the order of {} stories: {} same, {} known differences, {} unexplained; {} scenes could not be played",
             self.kubevirt.0,
             self.kubevirt.1,
             lines().count() - requests,
+            self.orders.len(),
             of(|outcome| *outcome == Outcome::Same),
             of(|outcome| matches!(outcome, Outcome::Listed(_))),
-            of(|outcome| matches!(outcome, Outcome::Wrong(_))),
+            of(|outcome| matches!(outcome, Outcome::Wrong(_))) + orders,
             self.verdicts
                 .iter()
                 .filter(|verdict| !verdict.problems.is_empty())

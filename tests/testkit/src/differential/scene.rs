@@ -9,16 +9,13 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::changes::{Changes, Recorder};
 use super::names::Names;
-use super::side::{Ask, NODES, Reply, Side, Who, get};
+use super::side::{Ask, LOOK, NODES, Reply, Side, Who, get};
+use super::states::{PATIENCE, State, spec};
 use super::table::{Scene, Step, Vm};
 use crate::clock::SimClock;
-use crate::world::{VmSpec, objects};
+use crate::world::objects;
 
-/// How long a state may take to come.
-const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK: Duration = Duration::from_millis(100);
-/// Nothing may change for so long before the changes are compared.
-const QUIET: Duration = Duration::from_millis(2500);
+const JSON: &str = "application/json";
 
 /// What one side told.
 #[derive(Debug, Default)]
@@ -29,23 +26,81 @@ pub struct Told {
     pub changes: Changes,
     /// Why the scene could not be played to its end.
     pub problem: Option<String>,
+    /// How long it was played.
+    pub took: Duration,
 }
 
-/// Plays a scene and cleans up behind it.
-pub async fn play(scene: &Scene, side: &Side) -> Told {
-    let mut stage = Stage::new(scene, side);
-    let mut told = Told::default();
-    if let Err(error) = stage.play(scene, &mut told).await {
-        told.problem = Some(format!("{error:#}"));
+impl Told {
+    /// Whether a webhook or the aggregated API did not answer in time.
+    pub fn is_late(&self) -> bool {
+        let late = |text: &str| text.contains("context deadline exceeded");
+        self.problem.as_deref().is_some_and(late)
+            || self.cases.iter().any(|(_, answer)| {
+                let message = answer.fields.get("message").and_then(Value::as_str);
+                message.is_some_and(late)
+            })
     }
-    if let Some(recorder) = stage.recorder.take() {
-        told.changes = Changes::of(recorder.stop(), &stage.names);
+}
+
+/// A scene whose steps were played on one side; what they caused may still go on.
+pub struct Played<'a> {
+    scene: &'a Scene,
+    stage: Stage<'a>,
+    told: Told,
+    clock: SimClock,
+}
+
+impl<'a> Played<'a> {
+    /// Plays a scene's steps; no two plays may have the same number.
+    pub async fn begin(scene: &'a Scene, side: &'a Side, number: usize) -> Self {
+        let clock = SimClock::new(1.0);
+        let mut stage = Stage::new(scene, side, number);
+        let mut told = Told::default();
+        if let Err(error) = stage.play(scene, &mut told).await {
+            told.problem = Some(format!("{error:#}"));
+        }
+        Self {
+            scene,
+            stage,
+            told,
+            clock,
+        }
     }
-    stage.clear().await;
-    if let Err(error) = side.revoke(&scene.rights).await {
-        told.problem.get_or_insert(format!("{error:#}"));
+
+    /// Whether the steps were played to their end, and changes are recorded.
+    pub fn goes_on(&self) -> bool {
+        self.told.problem.is_none() && self.stage.recorder.is_some()
     }
-    told
+
+    /// For how long nothing has changed.
+    pub fn quiet(&self) -> Duration {
+        let recorder = self.stage.recorder.as_ref();
+        recorder.map_or(Duration::MAX, Recorder::quiet)
+    }
+
+    /// What has happened to the objects so far.
+    pub fn changes(&self) -> Changes {
+        let recorder = self.stage.recorder.as_ref();
+        let records = recorder.map(Recorder::records).unwrap_or_default();
+        Changes::of(records, &self.stage.names)
+    }
+
+    /// It cannot be compared.
+    pub fn fail(&mut self, why: &str) {
+        self.told.problem.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Cleans up behind it.
+    pub async fn end(mut self) -> Told {
+        self.told.changes = self.changes();
+        self.stage.recorder = None;
+        self.stage.clear().await;
+        if let Err(error) = self.stage.side.revoke(&self.scene.rights).await {
+            self.told.problem.get_or_insert(format!("{error:#}"));
+        }
+        self.told.took = self.clock.elapsed();
+        self.told
+    }
 }
 
 struct Stage<'a> {
@@ -57,7 +112,7 @@ struct Stage<'a> {
 }
 
 /// A name that no other scene and no other run has.
-fn namespace_of(scene: &Scene) -> String {
+fn namespace_of(scene: &Scene, number: usize) -> String {
     let slug: String = scene
         .name
         .chars()
@@ -70,12 +125,13 @@ fn namespace_of(scene: &Scene) -> String {
         })
         .take(40)
         .collect();
-    format!("{}-{:05x}", slug.trim_matches('-'), std::process::id())
+    let process = std::process::id();
+    format!("{}-{number}-{process:05x}", slug.trim_matches('-'))
 }
 
 impl<'a> Stage<'a> {
-    fn new(scene: &Scene, side: &'a Side) -> Self {
-        let words = BTreeMap::from([("ns".to_owned(), namespace_of(scene))]);
+    fn new(scene: &Scene, side: &'a Side, number: usize) -> Self {
+        let words = BTreeMap::from([("ns".to_owned(), namespace_of(scene, number))]);
         Self {
             side,
             names: Names::default(),
@@ -114,9 +170,6 @@ impl<'a> Stage<'a> {
                 .await
                 .with_context(|| format!("{}: {}", self.side.name, title(step)))?;
         }
-        if let Some(recorder) = &self.recorder {
-            recorder.wait_quiet(QUIET, PATIENCE).await?;
-        }
         Ok(())
     }
 
@@ -138,10 +191,20 @@ impl<'a> Stage<'a> {
             ("virtualmachineinstances", object)
         };
         let line = format!("POST /apis/kubevirt.io/v1/namespaces/{namespace}/{plural}");
-        self.side
-            .must(&line, &object.to_string(), "application/json")
-            .await
-            .map(|_| ())
+        let clock = SimClock::new(1.0);
+        loop {
+            let made = self.side.must(&line, &object.to_string(), JSON).await;
+            match made {
+                // A busy virt-api does not answer in time.
+                Err(error)
+                    if error.to_string().contains("failed calling webhook")
+                        && clock.elapsed() < PATIENCE =>
+                {
+                    tokio::time::sleep(5 * LOOK).await;
+                }
+                made => return made.map(|_| ()),
+            }
+        }
     }
 
     /// Waits until a VM runs, and learns its names.
@@ -151,9 +214,11 @@ impl<'a> Stage<'a> {
             "/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances/{}",
             vm.name
         );
-        self.until(&path, "/status/conditions/type=Ready/status", Some("True"))
+        State::of(&path, "/status/conditions/type=Ready/status", Some("True"))
+            .wait(self.side)
             .await?;
-        self.until(&path, "/status/conditions/type=LiveMigratable/status", None)
+        State::of(&path, "/status/conditions/type=LiveMigratable/status", None)
+            .wait(self.side)
             .await?;
         let vmi = self.side.ask(&Who::Admin, &get(&path)).await?.json();
         let uid = vmi["metadata"]["uid"]
@@ -163,7 +228,9 @@ impl<'a> Stage<'a> {
         let pods = format!(
             "/api/v1/namespaces/{namespace}/pods?labelSelector=kubevirt.io/created-by={uid}"
         );
-        let pod = self.until(&pods, "/items/0/metadata/name", None).await?;
+        let pod = State::of(&pods, "/items/0/metadata/name", None)
+            .wait(self.side)
+            .await?;
         let node = vmi["status"]["nodeName"].as_str().unwrap_or_default();
         self.words
             .entry("here".to_owned())
@@ -206,12 +273,19 @@ impl<'a> Stage<'a> {
             return self.side.reach_virt_api(state == "up").await;
         }
         if let Some(path) = &step.wait {
-            return self.wait(&self.fill(path)?, step).await;
+            let is = step.is.as_deref().map(|text| self.fill(text)).transpose()?;
+            let state = State {
+                path: &self.fill(path)?,
+                field: step.field.as_deref(),
+                is: is.as_deref(),
+                gone: step.gone,
+            };
+            return state.wait(self.side).await.map(|_| ());
         }
         if let Some(name) = &step.name {
             let from = self.fill(step.from.as_deref().unwrap_or_default())?;
             let field = self.fill(step.field.as_deref().unwrap_or_default())?;
-            let value = self.until(&from, &field, None).await?;
+            let value = State::of(&from, &field, None).wait(self.side).await?;
             self.name(name, &value);
             return Ok(());
         }
@@ -289,51 +363,6 @@ impl<'a> Stage<'a> {
         Ok(out)
     }
 
-    async fn wait(&self, path: &str, step: &Step) -> anyhow::Result<()> {
-        let clock = SimClock::new(1.0);
-        let is = step.is.as_deref().map(|text| self.fill(text)).transpose()?;
-        loop {
-            let reply = self.side.ask(&Who::Admin, &get(path)).await?;
-            let found = step
-                .field
-                .as_deref()
-                .and_then(|field| find(&reply.json(), field));
-            let done = match (&step.field, step.gone) {
-                (None, true) => reply.code == 404,
-                (Some(_), true) => reply.code == 200 && found.is_none(),
-                _ => reply.code == 200 && fits(found.as_deref(), is.as_deref()),
-            };
-            if done {
-                return Ok(());
-            }
-            anyhow::ensure!(
-                clock.elapsed() < PATIENCE,
-                "waited in vain for {path} {:?}; now {} {found:?}",
-                step.field,
-                reply.code
-            );
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    /// Waits until a field is there (and has this value), and returns it.
-    async fn until(&self, path: &str, field: &str, is: Option<&str>) -> anyhow::Result<String> {
-        let clock = SimClock::new(1.0);
-        loop {
-            let reply = self.side.ask(&Who::Admin, &get(path)).await?;
-            let found = find(&reply.json(), field);
-            if let Some(found) = found.clone().filter(|found| fits(Some(found), is)) {
-                return Ok(found);
-            }
-            anyhow::ensure!(
-                clock.elapsed() < PATIENCE,
-                "waited in vain for {path} {field}; now {} {found:?}",
-                reply.code
-            );
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
     /// VMs, then the namespace with everything else. What is left does not disturb other scenes.
     async fn clear(&self) {
         let namespace = &self.words["ns"];
@@ -365,52 +394,4 @@ fn expect(reply: &Reply, code: Option<u16>) -> anyhow::Result<()> {
         String::from_utf8_lossy(&reply.body)
     );
     Ok(())
-}
-
-fn fits(found: Option<&str>, is: Option<&str>) -> bool {
-    match (found, is) {
-        (Some(found), Some(is)) => found == is,
-        (found, _) => found.is_some(),
-    }
-}
-
-/// The value at a JSON pointer as text; a part like `type=Ready` finds an element of a list.
-pub fn find(object: &Value, pointer: &str) -> Option<String> {
-    let mut value = object;
-    for part in pointer.split('/').skip(1) {
-        let part = part.replace("~1", "/");
-        value = match (value, part.split_once('=')) {
-            (Value::Array(list), Some((key, is))) => list.iter().find(|item| item[key] == is)?,
-            (Value::Array(list), None) => list.get(part.parse::<usize>().ok()?)?,
-            _ => value.get(&part)?,
-        };
-    }
-    match value {
-        Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            Some(other.to_string())
-        }
-    }
-}
-
-fn spec(vm: &Vm, namespace: &str) -> VmSpec {
-    let outcomes = if vm.migration.is_empty() {
-        vec!["ok".to_owned()]
-    } else {
-        vm.migration.clone()
-    };
-    VmSpec {
-        namespace: namespace.to_owned(),
-        eviction_strategy: vm.strategy.clone(),
-        not_migratable: vm.not_migratable.clone(),
-        memory: "64Mi".to_owned(),
-        migration_time: Duration::from_secs_f64(vm.migration_seconds),
-        start_up: Duration::from_secs_f64(vm.start_seconds.unwrap_or(0.3)),
-        migration: outcomes,
-        guest_shutdown: Some(Duration::from_secs_f64(vm.shutdown_seconds.unwrap_or(1.0))),
-        source_pod_lingers: (!vm.source_stays).then_some(Duration::from_secs(1)),
-        labels: vm.labels.clone(),
-        ..VmSpec::new(&vm.name, "")
-    }
 }

@@ -14,13 +14,13 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::manifests;
 use crate::actors::fabric::Fabric;
 use crate::actors::ledger::Ledger;
 use crate::actors::{self, Pace};
-use crate::api::{Identity, Rights, Store};
+use crate::api::{Identity, Rights};
 use crate::clock::SimClock;
 use crate::kubevirt::Settings;
+use crate::plane;
 use crate::world::{Cluster, Inventory, NodeSpec, objects};
 
 /// The nodes of both sides.
@@ -30,18 +30,22 @@ const SLOTS: usize = 40;
 /// No answer takes longer, the 10 s of a hanging webhook and the timeouts of the watches included.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How often a state that has to come is looked for.
+pub const LOOK: Duration = Duration::from_millis(100);
+
 /// A cluster that can be asked.
 pub struct Side {
     /// `model` or `real`.
     pub name: &'static str,
     /// KubeVirt's version.
     pub kubevirt: (u8, u8),
-    reach: Reach,
+    pub(super) reach: Reach,
     /// What must live as long as the side.
     tasks: Vec<tokio::task::AbortHandle>,
 }
 
-enum Reach {
+/// How a side is reached.
+pub(super) enum Reach {
     Model(Box<Cluster>),
     Real(kube::Client),
 }
@@ -147,10 +151,9 @@ impl Side {
     /// Makes the nodes and starts a kubelet and a virt-handler for each.
     async fn play_nodes(&mut self) -> anyhow::Result<()> {
         let clock = SimClock::from_wall(1.0);
-        let store = Store::new(clock.clone(), 1);
         let fabric = Fabric::default();
         let around = actors::Surroundings {
-            clock,
+            clock: clock.clone(),
             fabric: fabric.clone(),
             ledger: Ledger::default(),
             pace: Pace::default(),
@@ -158,7 +161,8 @@ impl Side {
         };
         for name in NODES {
             let spec = NodeSpec::new(name);
-            self.make_node(&objects::node(&store, &spec)).await?;
+            let [node, _lease] = plane::node_objects(&clock, &spec);
+            self.make_node(&node).await?;
             fabric.change(name, |host| {
                 host.on = true;
                 host.handler = true;
@@ -248,105 +252,6 @@ impl Side {
         }
     }
 
-    /// Applies parts of `packaging/rbac/`.
-    pub async fn grant(&self, parts: &[String]) -> anyhow::Result<()> {
-        if parts.is_empty() {
-            return Ok(());
-        }
-        if let Reach::Model(cluster) = &self.reach {
-            cluster.server.set_rights(manifests::rights(parts)?);
-            return Ok(());
-        }
-        for part in parts {
-            for object in manifests::objects(part)? {
-                let ask = Ask {
-                    line: format!("POST {}", manifests::path(&object)?),
-                    body: object.to_string(),
-                    headers: vec![("content-type", "application/json".to_owned())],
-                };
-                let code = self.ask(&Who::Admin, &ask).await?.code;
-                anyhow::ensure!(
-                    code == 201 || code == 409,
-                    "packaging/rbac/{part}.yaml: {code}"
-                );
-            }
-        }
-        // Policies take effect one to three seconds after they are made.
-        tokio::time::sleep(EFFECTIVE).await;
-        Ok(())
-    }
-
-    /// Takes them away again.
-    pub async fn revoke(&self, parts: &[String]) -> anyhow::Result<()> {
-        if let Reach::Model(cluster) = &self.reach {
-            if !parts.is_empty() {
-                cluster.server.set_rights(Rights::base());
-            }
-            return Ok(());
-        }
-        for part in parts {
-            for object in manifests::objects(part)? {
-                let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                let line = format!("DELETE {}/{name}", manifests::path(&object)?);
-                self.ask(
-                    &Who::Admin,
-                    &Ask {
-                        line,
-                        ..Ask::default()
-                    },
-                )
-                .await?;
-            }
-        }
-        if !parts.is_empty() {
-            tokio::time::sleep(NOTICED).await;
-        }
-        Ok(())
-    }
-
-    /// Breaks or mends the way to virt-api, for webhooks and for the aggregated API: connections are refused meanwhile.
-    pub async fn reach_virt_api(&self, reachable: bool) -> anyhow::Result<()> {
-        if let Reach::Model(cluster) = &self.reach {
-            let until = if reachable {
-                Duration::ZERO
-            } else {
-                Duration::MAX
-            };
-            cluster.world.virt_api.down(until);
-            return Ok(());
-        }
-        self.move_virt_api(reachable).await?;
-        // The API server learns of new webhook configurations by a watch.
-        tokio::time::sleep(NOTICED).await;
-        Ok(())
-    }
-
-    /// Lets the real servers look for virt-api on a port where nobody listens, or where it was before. The old port travels as an
-    /// annotation.
-    async fn move_virt_api(&self, reachable: bool) -> anyhow::Result<()> {
-        const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
-        const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
-        for list in [
-            format!("{HOOKS}/validatingwebhookconfigurations"),
-            format!("{HOOKS}/mutatingwebhookconfigurations"),
-            SERVICES.to_owned(),
-        ] {
-            let found = self
-                .must(&format!("GET {list}"), "", "application/json")
-                .await?;
-            for object in found["items"].as_array().into_iter().flatten() {
-                let mut object = object.clone();
-                if redirect(&mut object, reachable) {
-                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                    let line = format!("PUT {list}/{name}");
-                    self.must(&line, &object.to_string(), "application/json")
-                        .await?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// The in-process cluster, if it is one.
     pub fn cluster(&self) -> Option<&Cluster> {
         match &self.reach {
@@ -354,53 +259,6 @@ impl Side {
             Reach::Real(_) => None,
         }
     }
-}
-
-/// How long the API server takes at most to follow a changed webhook configuration or APIService.
-const NOTICED: Duration = Duration::from_secs(2);
-/// How long a new admission policy takes at most to be followed.
-const EFFECTIVE: Duration = Duration::from_secs(5);
-/// Where the old port is kept meanwhile.
-const KEPT: &str = "differential.vmdrain.io/port";
-/// Nobody listens here.
-const DEAD: u64 = 1;
-
-/// Changes the port of every reference to virt-api in a webhook configuration or an APIService; whether there is one.
-fn redirect(object: &mut Value, reachable: bool) -> bool {
-    let kept = object["metadata"]["annotations"][KEPT]
-        .as_str()
-        .and_then(|port| port.parse().ok());
-    let to = if reachable { kept } else { Some(DEAD) };
-    let Some(to) = to else { return false };
-    let mut from = None;
-    for hook in object["webhooks"].as_array_mut().into_iter().flatten() {
-        let Some(url) = hook["clientConfig"]["url"]
-            .as_str()
-            .and_then(|url| url.parse::<http::Uri>().ok())
-        else {
-            continue;
-        };
-        let (Some(host), Some(port)) = (url.host(), url.port_u16()) else {
-            continue;
-        };
-        from = Some(u64::from(port));
-        let path = url
-            .path_and_query()
-            .map_or("", http::uri::PathAndQuery::as_str);
-        hook["clientConfig"]["url"] = json!(format!("https://{host}:{to}{path}"));
-    }
-    let service = &mut object["spec"]["service"];
-    if service["name"] == "virt-api" {
-        from = service["port"].as_u64();
-        service["port"] = json!(to);
-    }
-    let Some(from) = from else { return false };
-    object["metadata"]["annotations"][KEPT] = if reachable {
-        Value::Null
-    } else {
-        json!(from.to_string())
-    };
-    true
 }
 
 /// A GET.
@@ -434,6 +292,8 @@ pub enum Who {
     Kubelet(String),
     /// virt-handler's service account, bound to a node.
     Handler(String),
+    /// A service account of the agent with every right that RBAC has to give: what still refuses it is a policy.
+    Mighty,
     /// Nobody.
     Anonymous,
     /// Somebody without rights.
@@ -465,6 +325,9 @@ impl Who {
             Self::Admin => Identity::admin(),
             Self::Kubelet(node) => Identity::kubelet(node),
             Self::Handler(_) => Identity::service_account("kubevirt", "kubevirt-handler"),
+            Self::Mighty => {
+                Identity::new("system:serviceaccount:vmdrain:probe", &["system:masters"])
+            }
             Self::Anonymous => Identity::anonymous(),
             Self::User(name) => Identity::new(name, &[]),
             Self::Account(namespace, name) => Identity::service_account(namespace, name),

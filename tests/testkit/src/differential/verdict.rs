@@ -1,5 +1,7 @@
 //! Do both sides agree, and if not, is that known?
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::answer::Answer;
@@ -40,6 +42,8 @@ pub struct Verdict {
     pub problems: Vec<String>,
     /// The differences listed for every scene that this one has.
     pub used: Vec<String>,
+    /// How long it was played.
+    pub took: Duration,
 }
 
 impl Verdict {
@@ -55,7 +59,7 @@ impl Verdict {
 
 /// Compares what both sides told.
 pub fn judge(
-    scene: Scene,
+    scene: &Scene,
     model: &Told,
     real: &Told,
     version: (u8, u8),
@@ -91,31 +95,45 @@ pub fn judge(
         });
     }
     if scene.changes && problems.is_empty() {
-        let found = by_field(&model.changes, &real.changes);
-        let general = |what: &str| {
-            everywhere
-                .iter()
-                .filter(|one| one.concerns(version) && covers(&one.what, what))
-                .map(|one| one.what.clone())
-                .collect::<Vec<_>>()
-        };
-        used = found.iter().flat_map(|(what, _)| general(what)).collect();
-        let own: Vec<Found> = found
-            .into_iter()
-            .filter(|(what, _)| general(what).is_empty())
-            .collect();
+        let (outcome, general) =
+            of_changes(scene, &model.changes, &real.changes, version, everywhere);
+        used = general;
         lines.push(Line {
             case: "(changes)".to_owned(),
             code: format!("{} fields", real.changes.by_field().len()),
-            outcome: settle(&own, &scene.differs, version),
+            outcome,
         });
     }
     Verdict {
-        scene: scene.name,
+        scene: scene.name.clone(),
         lines,
         problems,
         used,
+        took: Duration::ZERO,
     }
+}
+
+/// Compares the changes of a scene, and names the differences listed for every scene that it has.
+pub fn of_changes(
+    scene: &Scene,
+    model: &Changes,
+    real: &Changes,
+    version: (u8, u8),
+    everywhere: &[Difference],
+) -> (Outcome, Vec<String>) {
+    let mut used = Vec::new();
+    let mut own = Vec::new();
+    for found in by_field(model, real) {
+        let before = used.len();
+        let listed = everywhere
+            .iter()
+            .filter(|one| one.concerns(version) && covers(&one.what, &found.0));
+        used.extend(listed.map(|one| one.what.clone()));
+        if used.len() == before {
+            own.push(found);
+        }
+    }
+    (settle(&own, &scene.differs, version), used)
 }
 
 /// Two sides that agree may both be wrong.

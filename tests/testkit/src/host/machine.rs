@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use vmdrain_agent::agent::ports::Clock as _;
+use vmdrain_agent::drain::action::HoldView;
 use vmdrain_agent::drain::boot::Userspace;
 use vmdrain_agent::drain::time::Mono;
 use vmdrain_agent::drain::trigger::Then;
@@ -131,6 +132,11 @@ impl ModelHost {
     pub fn holds(&self) -> bool {
         let state = self.lock();
         state.up && state.ours.is_some()
+    }
+
+    /// The lock as the adapter sees it.
+    pub fn look(&self) -> HoldView {
+        self.lock().view()
     }
 
     /// `/proc/sys/kernel/random/boot_id`.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - [`ControlPlane::start`] starts everything and returns when it answers; dropping it ends everything.
-//! - [`ControlPlane::kubeconfig`], [`ControlPlane::token`]: credentials of anybody.
+//! - [`ControlPlane::kubeconfig`], [`ControlPlane::token`]: credentials of anybody; [`ControlPlane::short_token`]: one that expires soon.
 //! - [`ControlPlane::stop`], [`ControlPlane::resume`]: one server goes away and comes back.
 //! - [`command`]: `clustersim control-plane up|down|status`.
 
@@ -24,10 +24,12 @@ mod record;
 mod requests;
 mod revive;
 mod servers;
+mod token;
 mod version;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -80,6 +82,8 @@ pub struct ControlPlane {
     credentials: Credentials,
     nursery: Nursery,
     admin: Caller,
+    /// The servers that were started again.
+    revivals: Mutex<Vec<String>>,
 }
 
 impl ControlPlane {
@@ -108,6 +112,7 @@ impl ControlPlane {
             credentials,
             nursery,
             admin,
+            revivals: Mutex::default(),
         };
         tell("certificates");
         plane.launch(Server::Etcd)?;

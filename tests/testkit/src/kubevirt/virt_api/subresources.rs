@@ -190,16 +190,25 @@ fn stop(api: &VirtApi, request: &SubresourceRequest) -> Answer {
 fn start(api: &VirtApi, request: &SubresourceRequest) -> Answer {
     let vm = machine(api, request)?;
     let strategy = run_strategy(&vm).to_owned();
-    let running = api
-        .store
-        .get(kind::VMIS, &request.namespace, &request.name)
-        .is_some_and(|vmi| !ended(&vmi));
-    if running || strategy == "Always" {
+    let vmi = api.store.get(kind::VMIS, &request.namespace, &request.name);
+    let running = vmi.as_ref().is_some_and(|vmi| !ended(vmi));
+    let failed = vmi
+        .as_ref()
+        .is_some_and(|vmi| text(vmi, "status.phase") == "Failed");
+    let refusal = match strategy.as_str() {
+        _ if running => "VM is already running".to_owned(),
+        "Always" | "Once" => format!("{strategy} does not support manual start requests"),
+        "RerunOnFailure" if failed => {
+            format!("{strategy} does not support starting VM from failed state")
+        }
+        _ => String::new(),
+    };
+    if !refusal.is_empty() {
         return Err(Failure::conflict(
             "kubevirt.io",
             "virtualmachine",
             &request.name,
-            "VM is already running",
+            &refusal,
         ));
     }
     api.store

@@ -23,4 +23,10 @@ pub struct Ending {
     pub vms: BTreeMap<Key, Story>,
     /// What the agent asked.
     pub asked: Vec<Entry>,
+    /// When its status first said that a drain has ended.
+    pub drained: Option<Duration>,
+    /// Since when no launcher pod's guest container runs on the host; `None`: one does, or none ever did.
+    pub emptied: Option<Duration>,
+    /// Whether the host's node is cordoned at the end.
+    pub cordoned: bool,
 }

@@ -1,11 +1,17 @@
 //! A story with the shipped binary that somebody watches: set up first, then played.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::watch;
+use vmdrain_agent::drain::status::Status;
 
 use super::binary::{BinaryStage, Setup};
 use super::cluster::Cluster;
 use super::ending::Ending;
 use super::player::Player;
+use super::scene::Journal;
 use super::stage::Stage as _;
 use super::{Shipped, Verdict, binary_terms, real, settings, this_machine};
 use crate::clock::SimClock;
@@ -30,26 +36,32 @@ impl<'a> Live<'a> {
         let clock = SimClock::from_wall(shipped.speed);
         let cluster =
             Cluster::start(scenario, &clock, seed, &this_machine()).map_err(anyhow::Error::msg)?;
-        Self::around(scenario, shipped, cluster, clock).await
+        Self::around(scenario, shipped, cluster, clock, None).await
     }
 
-    /// The same in a cluster that runs on this clock.
+    /// The same in a cluster that runs on this clock. With a kubeconfig the agent passes the story's own server by, which then sees
+    /// nothing of what it asks.
     pub(super) async fn around(
         scenario: &'a Scenario,
         shipped: &Shipped,
         cluster: Cluster,
         clock: SimClock,
+        kubeconfig: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
         let mut settings = settings(scenario)?;
-        if cluster.real.is_some() && !real::fit::hangs(scenario) {
-            // A real server takes real time to answer: the agent is as patient as it really is.
-            let limit = settings.cluster.request_timeout;
-            settings.cluster.request_timeout = limit.mul_f64(shipped.speed);
+        if cluster.real.is_some() {
+            // What the agent waits for real servers is as long as it really is: they run no faster.
+            let real = |span: &mut Duration| *span = span.mul_f64(shipped.speed);
+            real(&mut settings.timing.core.settle);
+            if !real::fit::hangs(scenario) {
+                real(&mut settings.cluster.request_timeout);
+            }
         }
         let setup = Setup {
             binary: shipped.binary.clone(),
             speed: shipped.speed,
             settings,
+            kubeconfig,
         };
         let mut stage = BinaryStage::new(setup, scenario, cluster.server.clone(), clock).await?;
         stage.begin().await.map_err(anyhow::Error::msg)?;
@@ -64,6 +76,16 @@ impl<'a> Live<'a> {
     /// Options with which the binary is called: bus and configuration.
     pub fn global(&self) -> &[String] {
         self.stage.global()
+    }
+
+    /// The agent's journal.
+    pub fn journal(&self) -> Journal {
+        self.stage.journal().clone()
+    }
+
+    /// The agent's status, as it changes.
+    pub fn status(&self) -> watch::Receiver<Option<Arc<Status>>> {
+        self.stage.status()
     }
 
     /// Plays the timeline, goes on for `afterwards`, ends everything.

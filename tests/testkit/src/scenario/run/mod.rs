@@ -11,6 +11,7 @@ mod binary;
 pub mod changes;
 pub mod cluster;
 pub mod ending;
+pub mod estimates;
 pub mod judge;
 mod live;
 pub mod many;

@@ -98,6 +98,9 @@ pub struct Observer {
     pub ours: bool,
     /// It was cordoned without our marker, the last time that it was cordoned.
     pub foreign_cordon: bool,
+    /// Since when no container `compute` runs on the host; `None`: one does, or none ever did.
+    pub emptied: Option<Duration>,
+    occupied: bool,
 }
 
 impl Observer {
@@ -115,7 +118,10 @@ impl Observer {
         match change.resource.as_str() {
             "virtualmachineinstances" => self.vmi(&change.object, gone, now),
             "virtualmachineinstancemigrations" => self.migration(&change.object, gone),
-            "pods" => self.pod(&change.object, gone, now),
+            "pods" => {
+                self.pod(&change.object, gone, now);
+                self.count(now);
+            }
             "nodes" if text(&change.object, &["metadata", "name"]) == self.host && !gone => {
                 self.node(&change.object);
             }
@@ -223,6 +229,18 @@ impl Observer {
             Some(since) if evicting => Some(since),
             _ => evicting.then_some(now),
         };
+    }
+
+    /// Containers count here, wherever the guest is: a drain is over when they have ended.
+    fn count(&mut self, now: Duration) {
+        let mut pods = self.pods.values();
+        let runs = pods.any(|pod| pod.launcher && pod.guest && !pod.over && pod.node == self.host);
+        if runs {
+            self.emptied = None;
+        } else if self.occupied {
+            self.emptied = Some(now);
+        }
+        self.occupied = runs;
     }
 
     fn node(&mut self, node: &Value) {

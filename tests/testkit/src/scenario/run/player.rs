@@ -6,17 +6,18 @@ use std::time::Duration;
 use super::changes::Changes;
 use super::cluster::Cluster;
 use super::ending::Ending;
+use super::estimates::Said;
 use super::observer::Observer;
 use super::others::Others;
 use super::rules::{Rules, Terms};
-use super::scene::{Glance, Scene, from_agent};
+use super::scene::{from_agent, scene};
 use super::stage::Stage;
 use super::trace::Trace;
 use super::tracker::Tracker;
 use super::verdict::Verdict;
 use crate::api::log::Entry;
 use crate::host::{Change as HostChange, Moment};
-use crate::scenario::event::agent::AgentDo;
+use crate::scenario::event::agent::{AgentDo, Trigger};
 use crate::scenario::event::{Do, Event};
 use crate::scenario::{Rule, Scenario};
 
@@ -47,6 +48,10 @@ pub(super) struct Player<'a, S> {
     asked: Vec<Entry>,
     log_seen: usize,
     problems: Vec<String>,
+    /// When the agent first said that a drain has ended.
+    drained: Option<Duration>,
+    /// What the agent says about the end of its drains.
+    said: Said,
     /// Since when nothing is left to wait for.
     over_since: Option<Duration>,
 }
@@ -71,6 +76,8 @@ impl<'a, S: Stage> Player<'a, S> {
             log_seen: 0,
             origin: Duration::ZERO,
             problems: Vec::new(),
+            drained: None,
+            said: Said::default(),
             over_since: None,
             scenario,
             cluster,
@@ -157,6 +164,9 @@ impl<'a, S: Stage> Player<'a, S> {
     /// The expectations see the scene before anything has happened.
     fn begin(&mut self) {
         let glance = self.stage.glance();
+        if let Some(status) = &glance.status {
+            self.said.hear(status);
+        }
         let scene = scene(
             self.now(),
             self.cluster,
@@ -202,18 +212,11 @@ impl<'a, S: Stage> Player<'a, S> {
 
     /// A command may say that guests can be stopped: in so many words, or because the host goes down afterwards.
     fn consent(&mut self, what: &AgentDo) {
-        if let AgentDo::Trigger(keys) = what
-            && (keys.then.is_some() || keys.allow_guest_shutdown)
+        let says =
+            |keys: &Trigger| keys.then.is_some() || keys.allow_guest_shutdown || keys.shutdown_vms;
+        if matches!(what, AgentDo::Trigger(keys) if says(keys))
+            || matches!(what, AgentDo::Release(keys) if keys.shutdown_vms)
         {
-            self.rules.consent();
-        }
-        // A person's word, and the configuration's for a whole rack.
-        let said = match what {
-            AgentDo::Trigger(keys) => keys.shutdown_vms,
-            AgentDo::Release(keys) => keys.shutdown_vms,
-            _ => false,
-        };
-        if said {
             self.rules.consent();
         }
     }
@@ -244,6 +247,9 @@ impl<'a, S: Stage> Player<'a, S> {
             self.rules.broken(Rule::Panic, self.now(), panic);
         }
         let glance = self.stage.glance();
+        if glance.has_drained() {
+            self.drained.get_or_insert(elapsed);
+        }
         let scene = scene(
             self.now(),
             self.cluster,
@@ -366,6 +372,9 @@ impl<'a, S: Stage> Player<'a, S> {
             status: glance.status,
             history: self.stage.history(),
             origin: self.origin,
+            drained: self.drained,
+            emptied: self.observer.emptied,
+            cordoned: self.observer.cordoned,
             vms: self.observer.vms,
             asked: self.asked,
         };
@@ -377,32 +386,13 @@ impl<'a, S: Stage> Player<'a, S> {
             passed: misses.is_empty() && breaches.is_empty() && self.problems.is_empty(),
             expectations: self.tracker.len(),
             seconds: now.as_secs_f64(),
+            took: None,
             misses,
             breaches,
             problems: self.problems,
+            estimates: self.said.estimates(),
             trace,
         };
         (verdict, ending)
-    }
-}
-
-fn scene<'a, S: Stage>(
-    now: Duration,
-    cluster: &'a Cluster,
-    stage: &'a S,
-    (glance, asked): (&'a Glance, &'a [Entry]),
-    observer: &'a Observer,
-    scenario: &'a Scenario,
-) -> Scene<'a> {
-    Scene {
-        now,
-        store: cluster.store(),
-        log: &cluster.server.log,
-        asked,
-        glance,
-        journal: stage.journal(),
-        results: stage.results(),
-        observer,
-        host: &scenario.host.node,
     }
 }

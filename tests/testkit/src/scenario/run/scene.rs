@@ -7,9 +7,12 @@ use std::time::Duration;
 use serde_json::Value;
 use vmdrain_agent::drain::status::Status;
 
+use super::cluster::Cluster;
 use super::observer::Observer;
+use super::stage::Stage;
 use crate::api::Store;
 use crate::api::log::{Entry, Log};
+use crate::scenario::Scenario;
 
 /// What a front tells about the agent and the host.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +25,17 @@ pub struct Glance {
     pub hold: bool,
     /// Whether the host is up.
     pub up: bool,
+}
+
+impl Glance {
+    /// Whether the agent says that a drain has ended.
+    pub fn has_drained(&self) -> bool {
+        let drain = self
+            .status
+            .as_ref()
+            .and_then(|status| status.drain.as_ref());
+        drain.is_some_and(|drain| drain.exit.is_some())
+    }
 }
 
 /// One line of the agent's journal.
@@ -138,4 +152,26 @@ impl Scene<'_> {
 /// Whether a request came from the agent of a node.
 pub fn from_agent(node: &str, entry: &Entry) -> bool {
     entry.user.strip_prefix("system:node:") == Some(node) && !entry.agent.starts_with(PLAYED)
+}
+
+/// The scene at this moment.
+pub(super) fn scene<'a, S: Stage>(
+    now: Duration,
+    cluster: &'a Cluster,
+    stage: &'a S,
+    (glance, asked): (&'a Glance, &'a [Entry]),
+    observer: &'a Observer,
+    scenario: &'a Scenario,
+) -> Scene<'a> {
+    Scene {
+        now,
+        store: cluster.store(),
+        log: &cluster.server.log,
+        asked,
+        glance,
+        journal: stage.journal(),
+        results: stage.results(),
+        observer,
+        host: &scenario.host.node,
+    }
 }

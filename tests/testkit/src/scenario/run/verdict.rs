@@ -6,9 +6,21 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::estimates::Estimate;
 use super::rules::Breach;
 use super::tracker::Miss;
 use crate::scenario::values::show;
+
+/// What a story took in real seconds, where that is no matter of the machine alone: on a real control plane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Took {
+    /// Until its objects had settled and the agent ran.
+    pub set_up: f64,
+    /// From its first moment to its last.
+    pub played: f64,
+    /// Until the control plane was empty again.
+    pub cleared: f64,
+}
 
 /// The end of a story.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -26,12 +38,18 @@ pub struct Verdict {
     pub expectations: usize,
     /// Length of the story in simulated seconds.
     pub seconds: f64,
+    /// What it took in real time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub took: Option<Took>,
     /// Expectations that did not hold.
     pub misses: Vec<Miss>,
     /// Rules of every story that were broken.
     pub breaches: Vec<Breach>,
     /// Why the story could not be played, or not to its end.
     pub problems: Vec<String>,
+    /// What the agent said about its drains at half time, and what came.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub estimates: Vec<Estimate>,
     /// The timeline, when it was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<String>,
@@ -79,9 +97,15 @@ impl Verdict {
         }
         let word = if self.passed { "ok  " } else { "FAIL" };
         let length = show(Duration::try_from_secs_f64(self.seconds).unwrap_or_default());
+        let took = self.took.map_or_else(String::new, |took| {
+            format!(
+                "; {:.0} + {:.0} + {:.0} real seconds",
+                took.set_up, took.played, took.cleared
+            )
+        });
         let _ = writeln!(
             text,
-            "{word} {} — {} ({} expectations, {length})",
+            "{word} {} — {} ({} expectations, {length}{took})",
             self.file.display(),
             self.name,
             self.expectations

@@ -134,6 +134,29 @@ async fn a_failed_attempt_leaves_mark_condition_and_record() {
     bench.check();
 }
 
+/// On 1.5.0 it was seen like this; from 1.7 it says whether the VM is marked.
+#[tokio::test(start_paused = true)]
+async fn until_1_6_a_failed_migration_takes_the_annotation_of_the_next_one_away() {
+    let bench = Bench::new(Settings::of(1, 5), &with_outcomes(&["fail:x", "ok"]), 3);
+    bench.beats_often();
+    let since = bench.cluster.server.store.revision();
+    evict_v0(&bench).await;
+    let source = bench.pod_of("v0", "n1").unwrap();
+    bench
+        .until(120.0, "moved", |bench| !bench.is_on("v0", "n1"))
+        .await;
+    let changes = bench.cluster.server.store.changes_since(since).unwrap();
+    let mut values: Vec<Option<String>> = changes
+        .iter()
+        .filter(|change| change.resource == kind::PODS && name(&change.object) == source)
+        .map(|change| annotation(&change.object, names::EVICTION_IN_PROGRESS).map(str::to_owned))
+        .collect();
+    values.dedup();
+    let said: Vec<Option<&str>> = values.iter().map(Option::as_deref).collect();
+    let told = said.strip_prefix(&[None]).unwrap_or(&said);
+    assert_eq!(told, [Some("kubevirt"), None, Some("kubevirt"), None]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_five_final_migrations_are_kept() {
     let bench = Bench::new(Settings::default(), &with_outcomes(&["fail:x"]), 3);

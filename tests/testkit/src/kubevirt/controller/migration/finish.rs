@@ -6,13 +6,14 @@ use super::super::{migrations_of, target_pod};
 use super::Migrations;
 use crate::api::Store;
 use crate::kubevirt::fields::{
-    ended, has, migrates_by, name, namespace, phase, phase_since, text, uid,
+    annotation, ended, has, migrates_by, name, namespace, phase, phase_since, remove, text, uid,
 };
-use crate::kubevirt::names::kind;
+use crate::kubevirt::names::{self, kind};
 
 impl Migrations {
     /// One step of the end: migrationState copied, then the finalizer.
     pub(super) fn finish(&self, store: &Store, vmim: &Value, vmi: Option<&Value>) {
+        self.withdraw(store, vmim);
         let state = vmi
             .filter(|vmi| migrates_by(vmi, uid(vmim)))
             .map(|vmi| vmi["status"]["migrationState"].clone());
@@ -31,6 +32,24 @@ impl Migrations {
             return;
         }
         self.collect(store, vmim);
+    }
+
+    /// Until 1.6 a failed VMIM takes its annotation from the source pod, with every look at it: also that of a later VMIM, at the VMI's
+    /// next change (seen on 1.5.0; `MarkSourcePodEvictionCompleted`).
+    fn withdraw(&self, store: &Store, vmim: &Value) {
+        if self.api.settings().since(1, 7) || phase(vmim) != "Failed" {
+            return;
+        }
+        let source = text(vmim, "status.migrationState.sourcePod");
+        let pod = store.get_shared(kind::PODS, namespace(vmim), source);
+        if let Some(pod) =
+            pod.filter(|pod| annotation(pod, names::EVICTION_IN_PROGRESS) == Some("kubevirt"))
+        {
+            store.update(kind::PODS, namespace(&pod), name(&pod), |pod| {
+                let annotations = &mut pod["metadata"]["annotations"];
+                remove(annotations, names::EVICTION_IN_PROGRESS);
+            });
+        }
     }
 
     /// Final VMIMs beyond the newest five go; from 1.9 with the pods that they left behind.

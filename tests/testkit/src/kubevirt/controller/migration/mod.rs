@@ -203,7 +203,8 @@ impl Controller for Migrations {
             }
             kind::VMIS => {
                 for vmim in migrations_of(store, namespace(object), name(object)) {
-                    if !ended(&vmim) || has(&vmim, "metadata.finalizers") {
+                    let failed = !self.api.settings().since(1, 7) && phase(&vmim) == "Failed";
+                    if !ended(&vmim) || has(&vmim, "metadata.finalizers") || failed {
                         queue.soon(Key::of(VMIM, &vmim));
                     }
                 }

@@ -38,25 +38,25 @@ impl Migrations {
             Self::set_phase(store, vmim, "Scheduling");
             return Ok(());
         }
+        let key = Key::of(VMIM, vmim);
+        if let Some(left) = self.backoff(store, vmim) {
+            let text = format!("backoff migrating vmi {}/{}", namespace(vmi), name(vmi));
+            store.record_event(vmi, "Warning", "MigrationBackoff", &text);
+            queue.after(key, left);
+            return Ok(());
+        }
         self.announce(store, vmim, vmi);
         if annotation(vmi, "kubevirt.io/nonroot").is_none() {
             return self.update_vmi(store, vmi, |vmi| {
                 vmi["metadata"]["annotations"]["kubevirt.io/nonroot"] = json!("true");
             });
         }
-        let key = Key::of(VMIM, vmim);
         let live = pods_of(store, namespace(vmi), uid(vmi))
             .iter()
             .filter(|pod| !ended(pod))
             .count();
         if live != 1 || phase(vmi) != "Running" {
             queue.after(key, self.api.settings().timings.look);
-            return Ok(());
-        }
-        if let Some(left) = self.backoff(store, vmim) {
-            let text = format!("backoff migrating vmi {}/{}", namespace(vmi), name(vmi));
-            store.record_event(vmi, "Warning", "MigrationBackoff", &text);
-            queue.after(key, left);
             return Ok(());
         }
         if !self.may_start(store, vmim, vmi) {

@@ -42,6 +42,9 @@ impl Caller {
                 (words, keys.save.clone())
             }
             AgentDo::Restore(keys) => (vec!["restore".to_owned()], keys.save.clone()),
+            // These print their JSON themselves.
+            AgentDo::Plan(keys) => return Ok(self.looks("plan", keys.save.clone())),
+            AgentDo::Doctor(keys) => return Ok(self.looks("doctor", keys.save.clone())),
             AgentDo::Extend(keys) => {
                 let real = keys.by.0.div_f64(self.speed);
                 let by = format!("{}ms", real.as_millis());
@@ -56,9 +59,7 @@ impl Caller {
                 }
                 (words, keys.save.clone())
             }
-            AgentDo::Plan(_)
-            | AgentDo::Doctor(_)
-            | AgentDo::Reload(_)
+            AgentDo::Reload(_)
             | AgentDo::Kill(_)
             | AgentDo::Stop(_)
             | AgentDo::Restart(_)
@@ -75,6 +76,18 @@ impl Caller {
             caller.results.keep(save.as_deref(), saved);
         });
         Ok(())
+    }
+
+    /// A command that only looks: its output as people get it, and its JSON.
+    fn looks(&self, command: &'static str, save: Option<String>) {
+        let caller = self.clone();
+        tokio::spawn(async move {
+            let mut saved = caller.run(&[command.into()]).await;
+            let words = [command, "-o", "json"].map(str::to_owned);
+            let printed = caller.run(&words).await;
+            saved.json = serde_json::from_str(&printed.output).unwrap_or_default();
+            caller.results.keep(save.as_deref(), saved);
+        });
     }
 
     fn trigger(&self, keys: &Trigger) -> Result<Vec<String>, NotPlayed> {

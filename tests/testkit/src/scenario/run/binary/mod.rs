@@ -55,6 +55,8 @@ pub(super) struct Setup {
     pub(super) speed: f64,
     /// The agent's configuration in the story's time.
     pub(super) settings: Settings,
+    /// Credentials instead of those for the story's own server.
+    pub(super) kubeconfig: Option<PathBuf>,
 }
 
 /// The stage of the binary front.
@@ -133,8 +135,7 @@ impl BinaryStage {
             "--config".to_owned(),
             config.display().to_string(),
         ];
-        let journal = Journal::default();
-        let results = Results::default();
+        let (journal, results) = (Journal::default(), Results::default());
         let mut arguments = global.clone();
         arguments.push("run".into());
         let service = Service::new(
@@ -148,7 +149,7 @@ impl BinaryStage {
         let looking = Arc::new(AtomicBool::new(false));
         let lateness = Lateness::measure(clock.clone());
         Ok(Self {
-            looker: tokio::spawn(looker::look(address, publish, looking.clone())),
+            looker: looker::begin(address, setup.speed, publish, looking.clone()),
             caller: Caller {
                 binary: setup.binary.clone(),
                 global,
@@ -189,6 +190,11 @@ impl BinaryStage {
     /// Options with which the binary is called: bus and configuration.
     pub(super) fn global(&self) -> &[String] {
         &self.caller.global
+    }
+
+    /// The agent's status, as it changes.
+    pub(super) fn status(&self) -> watch::Receiver<Option<Arc<Status>>> {
+        self.status.clone()
     }
 
     fn real(&self, span: Duration) -> Duration {
@@ -317,7 +323,10 @@ fn configure(
     folder: &Path,
 ) -> anyhow::Result<PathBuf> {
     let node = &scenario.host.node;
-    let kubeconfig = serving.paths.kubelets.get(node);
+    let kubeconfig = setup
+        .kubeconfig
+        .as_ref()
+        .or_else(|| serving.paths.kubelets.get(node));
     let kubeconfig = kubeconfig.context("the host has no kubeconfig")?;
     let fast = setup.settings.scaled(setup.speed);
     let mut fast = fast.map_err(anyhow::Error::msg)?;

@@ -123,8 +123,6 @@ impl Stage for BinaryStage {
             }
             AgentDo::Start(away) => self.process(away, Some(Duration::ZERO)),
             AgentDo::Reload(_) => self.service.signal(Signal::SIGHUP),
-            AgentDo::Plan(_) => return Err(NotPlayed::NotYet("`plan`")),
-            AgentDo::Doctor(_) => return Err(NotPlayed::NotYet("`doctor`")),
             AgentDo::File(file) if file.path == STATE_FILE => {
                 let state = self.folder.path().join("state");
                 let written = std::fs::create_dir_all(&state)
@@ -136,7 +134,9 @@ impl Stage for BinaryStage {
             | AgentDo::Cancel(_)
             | AgentDo::Extend(_)
             | AgentDo::Release(_)
-            | AgentDo::Restore(_) => {
+            | AgentDo::Restore(_)
+            | AgentDo::Plan(_)
+            | AgentDo::Doctor(_) => {
                 self.caller.give(what)?;
             }
         }

@@ -1,13 +1,22 @@
 //! The commands of an operator, given to the driver as the bus would, with the exit codes of the command line.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tokio::sync::oneshot;
+use vmdrain_agent::agent::checkup;
 use vmdrain_agent::agent::command::{Answer, Command, Handle};
-use vmdrain_agent::drain::policy::OnDeadline;
+use vmdrain_agent::cli::{self, look::Look};
+use vmdrain_agent::cluster::Connected;
+use vmdrain_agent::doctor::{Facts, LogindFacts, UnitFacts, UnitState, judge};
+use vmdrain_agent::drain::action::HoldView;
+use vmdrain_agent::drain::plan::Scene as PlanScene;
+use vmdrain_agent::drain::policy::{OnDeadline, Policy};
 use vmdrain_agent::drain::trigger::{Ending, Trigger};
 
 use super::super::scene::{Results, Saved};
 use super::super::stage::NotPlayed;
+use crate::host::ModelClock;
 use crate::scenario::event::agent::{AgentDo, Release, Trigger as Keys};
 
 const REFUSED: i32 = 4;
@@ -75,6 +84,88 @@ pub(crate) fn ending(keys: &Release) -> Ending {
         Ending::Proceed
     } else {
         Ending::Policy
+    }
+}
+
+/// `plan`, as the daemon and the command line make and show it.
+pub(super) fn plan(handle: Option<Handle>, save: Option<String>, results: Results) {
+    tokio::spawn(async move {
+        let plan = match handle {
+            Some(handle) => handle.plan_now().await,
+            None => None,
+        };
+        let saved = match plan {
+            Some(plan) => {
+                let exit = i32::from(cli::plan::exit(&plan).code());
+                let json = serde_json::to_value(&plan).unwrap_or_default();
+                said(exit, &cli::plan::table(&plan, Look::plain()), json)
+            }
+            None => said(NO_DAEMON, "the daemon cannot be reached", Value::Null),
+        };
+        results.keep(save.as_deref(), saved);
+    });
+}
+
+/// What a check-up on this front sees besides the cluster.
+pub(super) struct Checkup {
+    pub(super) connected: Connected<ModelClock>,
+    pub(super) policy: Policy,
+    pub(super) hold: HoldView,
+    /// State of the daemon; `None`: it does not run.
+    pub(super) daemon: Option<String>,
+}
+
+/// `doctor`: the real checks of the cluster; of the host what the model has of one.
+pub(super) fn doctor(checkup: Checkup, save: Option<String>, results: Results) {
+    tokio::spawn(async move {
+        let Checkup {
+            connected,
+            policy,
+            hold,
+            daemon,
+        } = checkup;
+        let facts = Facts {
+            root: true,
+            daemon: daemon
+                .map(|state| (env!("CARGO_PKG_VERSION").to_owned(), state))
+                .ok_or_else(|| "no vmdrain-agent is on the bus".into()),
+            logind: Ok(LogindFacts {
+                limit: hold.limit.unwrap_or_default(),
+                trouble: hold.trouble.clone(),
+                limit_by: hold.limit_by.clone(),
+                held: hold.held,
+                others: hold.others.clone(),
+            }),
+            // The model has no units: the package counts as installed.
+            units: Ok(packaged()),
+            machine_id: policy.machine_id.clone(),
+            system_uuid: policy.system_uuid.clone(),
+            cluster: {
+                let request = policy.timing.request;
+                let scene = PlanScene::at_rest(policy, hold);
+                checkup::cluster(&connected, &scene, request).await
+            },
+            ..Facts::default()
+        };
+        let report = judge(&facts);
+        let json = serde_json::to_value(&report).unwrap_or_default();
+        let exit = i32::from(report.exit());
+        let saved = said(exit, &cli::doctor::table(&report, Look::plain()), json);
+        results.keep(save.as_deref(), saved);
+    });
+}
+
+fn packaged() -> UnitFacts {
+    let unit = UnitState {
+        active: "active".into(),
+        file: "enabled".into(),
+        ..UnitState::default()
+    };
+    UnitFacts {
+        agent: unit.clone(),
+        hold: unit,
+        stop_limit: Some(Duration::from_secs(28 * 60)),
+        ..UnitFacts::default()
     }
 }
 

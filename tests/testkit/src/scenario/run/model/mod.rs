@@ -103,6 +103,21 @@ impl ModelStage {
         }
     }
 
+    fn checkup(&self) -> commands::Checkup {
+        let state = |agent: &Running| agent.handle.status.borrow().state.clone();
+        commands::Checkup {
+            connected: cluster::with_client(
+                self.client.clone(),
+                &self.role.node,
+                self.host.boot_clock(),
+                &self.role.settings.timing.cluster,
+            ),
+            policy: self.policy(),
+            hold: self.host.look(),
+            daemon: self.agent.as_ref().map(state),
+        }
+    }
+
     fn start(&mut self) {
         self.starts = None;
         if self.agent.is_some() || !self.host.is_up() {
@@ -259,8 +274,14 @@ impl Stage for ModelStage {
                     agent.reload.send_replace(policy);
                 }
             }
-            AgentDo::Plan(_) => return Err(NotPlayed::NotYet("`plan`")),
-            AgentDo::Doctor(_) => return Err(NotPlayed::NotYet("`doctor`")),
+            AgentDo::Plan(keys) => {
+                let handle = self.agent.as_ref().map(|agent| agent.handle.clone());
+                commands::plan(handle, keys.save.clone(), self.results.clone());
+            }
+            AgentDo::Doctor(keys) => {
+                let checkup = self.checkup();
+                commands::doctor(checkup, keys.save.clone(), self.results.clone());
+            }
             AgentDo::File(file) if file.path == STATE_FILE => self.store.put(&file.content),
             AgentDo::File(_) => return Err(NotPlayed::NotYet("other files than the state file")),
             AgentDo::Trigger(_)

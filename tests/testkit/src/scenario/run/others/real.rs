@@ -8,7 +8,7 @@ use super::super::stage::NotPlayed;
 use super::vms::turn_knobs;
 use super::{Others, Played};
 use crate::kubevirt::names::{kind, knob};
-use crate::plane::Server;
+use crate::plane::{Server, Version};
 use crate::scenario::event::Do;
 use crate::scenario::event::api::VirtPart;
 use crate::scenario::event::cluster::{NodeDo, NodeSet, PdbDo, PdbSet, PodDo, PodSet, VmDo, VmSet};
@@ -93,7 +93,9 @@ impl Others<'_> {
                     "metadata": {"generateName": "kubevirt-migrate-vm-", "namespace": space},
                     "spec": {"vmiName": it.vm},
                 });
-                if let Some(to) = &it.to {
+                // Before, the only other node is the only choice.
+                let chooses = real.plane.version() >= Version::V1_7;
+                if let Some(to) = it.to.as_ref().filter(|_| chooses) {
                     vmim["spec"]["addedNodeSelector"] = json!({"kubernetes.io/hostname": to});
                 }
                 let path = format!("{KUBEVIRT}/namespaces/{space}/{}", kind::VMIMS);

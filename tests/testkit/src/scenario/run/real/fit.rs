@@ -52,6 +52,9 @@ pub fn unfit(scenario: &Scenario, version: Version) -> Vec<String> {
     }
     for event in &scenario.timeline {
         event_unfit(&event.what, version, &mut no);
+        if chooses(&event.what) && scenario.nodes.len() > 2 && version < Version::V1_7 {
+            no("this KubeVirt lets nobody choose the target of a migration");
+        }
     }
     reasons.into_iter().collect()
 }
@@ -137,9 +140,6 @@ fn event_unfit(what: &Do, version: Version, no: &mut impl FnMut(&str)) {
             }
         }
         Do::Vm(VmDo::Set(set)) => set_unfit(set, version, no),
-        Do::Vm(VmDo::Migrate(it)) if it.to.is_some() && version < Version::V1_7 => {
-            no("this KubeVirt lets nobody choose the target of a migration");
-        }
         Do::Pod(PodDo::Create(pod)) => pod_unfit(pod, no),
         Do::Apply(_) => no("a real API server takes no malformed object, and none past its checks"),
         Do::Lease(_) => no("drain slots (leases) are not built yet"),
@@ -152,6 +152,11 @@ fn event_unfit(what: &Do, version: Version, no: &mut impl FnMut(&str)) {
         | Do::Pod(_)
         | Do::Pdb(_) => {}
     }
+}
+
+/// Somebody says where a VM is to go. Of two nodes it is always the other one.
+fn chooses(what: &Do) -> bool {
+    matches!(what, Do::Vm(VmDo::Migrate(it)) if it.to.is_some())
 }
 
 fn set_unfit(set: &VmSet, version: Version, no: &mut impl FnMut(&str)) {
@@ -200,6 +205,17 @@ mod tests {
         let story = format!("{VM}[[expect]]\nvm = \"a\"\nmarked = false\n");
         assert_eq!(reasons(&story, Version::V1_5).len(), 1);
         assert!(reasons(&story, Version::V1_7).is_empty());
+    }
+
+    #[test]
+    fn where_there_is_a_choice_nobody_makes_it_before_1_7() {
+        let two = format!(
+            "{VM}node = \"n2\"\n[[at]]\ntime = \"0s\"\ndo = \"vm.migrate\"\nvm = \"a\"\nto = \"n1\"\n"
+        );
+        let three = format!("{two}[[node]]\nname = \"n3\"\n");
+        assert_eq!(reasons(&two, Version::V1_5), Vec::<String>::new());
+        assert_eq!(reasons(&three, Version::V1_5).len(), 1);
+        assert!(reasons(&three, Version::V1_7).is_empty());
     }
 
     #[test]

@@ -8,15 +8,19 @@
 //! ```
 //!
 //! - `fit`: which stories cannot be told here, and why. `setup`, `clean`: their objects come and go.
+//! - `beside`: `kubectl drain` in the same story. `identity`: credentials that run out, other nodes' objects.
 //! - `upstream`, `mirror`: how requests get there and changes come back. `many`: one control plane for many stories.
 
+pub mod beside;
 mod clean;
 pub mod fit;
+pub mod identity;
 pub mod many;
 mod mirror;
 pub(super) mod setup;
 mod upstream;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,13 +31,14 @@ pub use mirror::Mirror;
 
 use super::cluster::{Cluster, inventory, rights, settings as simulated};
 use super::live::Live;
+use super::verdict::Took;
 use super::{Options, Shipped, Verdict, this_machine};
 use crate::actors::Role;
 use crate::api::server::Server;
 use crate::api::{Identity, Store};
 use crate::clock::SimClock;
 use crate::kubevirt::VirtApi;
-use crate::plane::{Caller, ControlPlane, Nodes, Server as Process};
+use crate::plane::{self, Caller, ControlPlane, Nodes, Server as Process};
 use crate::scenario::Scenario;
 use crate::scenario::words::Version;
 use crate::world::World;
@@ -88,10 +93,15 @@ pub async fn on_plane(
         minor: version.minor(),
     };
     let played = Box::pin(play(&scenario, options, shipped, plane)).await;
+    let since = SimClock::new(1.0);
     let cleaned = clean::clean(plane, &scenario)
         .await
         .context("the story's objects cannot be removed");
-    let verdict = played.unwrap_or_else(|error| super::unplayed(&scenario, format!("{error:#}")));
+    let mut verdict =
+        played.unwrap_or_else(|error| super::unplayed(&scenario, format!("{error:#}")));
+    if let Some(took) = &mut verdict.took {
+        took.cleared = since.elapsed().as_secs_f64();
+    }
     match cleaned {
         Ok(()) => verdict,
         Err(error) => verdict.and_problem(format!("{error:#}")),
@@ -104,10 +114,17 @@ async fn play(
     shipped: &Shipped,
     plane: &Arc<ControlPlane>,
 ) -> anyhow::Result<Verdict> {
+    let since = SimClock::new(1.0);
     let clock = SimClock::from_wall(shipped.speed);
     let cluster = cluster(scenario, options, plane, &clock).await?;
-    let live = Box::pin(Live::around(scenario, shipped, cluster, clock)).await?;
-    let (verdict, _) = Box::pin(live.play(options.trace, AFTERWARDS)).await?;
+    let live = Box::pin(Live::around(scenario, shipped, cluster, clock, None)).await?;
+    let ready = since.elapsed();
+    let (mut verdict, _) = Box::pin(live.play(options.trace, AFTERWARDS)).await?;
+    verdict.took = Some(Took {
+        set_up: ready.as_secs_f64(),
+        played: since.elapsed().saturating_sub(ready).as_secs_f64(),
+        cleared: 0.0,
+    });
     Ok(verdict)
 }
 
@@ -124,7 +141,7 @@ async fn cluster(
         simulated(scenario).map_err(anyhow::Error::msg)?,
     );
     let mirror = Mirror::start(plane.admin(), &store, &virt_api);
-    let nodes = Nodes::new(clock.clone(), options.seed);
+    let nodes = Nodes::new(clock.clone().among_real(), options.seed);
     let wanted = inventory(scenario, &this_machine());
     let granted = rights(&scenario.host.rights).map_err(anyhow::Error::msg)?;
     setup::prepare(plane, &nodes, scenario, &wanted, &granted, &store).await?;
@@ -157,6 +174,26 @@ async fn cluster(
             controller,
         }),
     })
+}
+
+/// Starts a control plane, does something with it while its servers are kept alive, and ends it. `dir`: where it keeps its files, which
+/// then stay there.
+pub async fn with_plane<T>(
+    version: plane::Version,
+    dir: Option<PathBuf>,
+    work: impl AsyncFnOnce(&Arc<ControlPlane>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let folder = tempfile::Builder::new().prefix("vmdrain-plane").tempdir()?;
+    let dir = dir.unwrap_or_else(|| folder.path().to_owned());
+    let options = plane::Options::new(version, dir);
+    let plane = ControlPlane::start(options, |_| {})
+        .await
+        .context("the control plane does not start")?;
+    let plane = Arc::new(plane);
+    tokio::select! {
+        done = work(&plane) => done,
+        () = plane.keep_alive() => anyhow::bail!("the control plane is kept alive by nobody"),
+    }
 }
 
 /// Starts again whatever a story has stopped.

@@ -1,0 +1,192 @@
+//! How long will it take? Memory ÷ rate for every VM, over the migration slots, longest first; corrected by what this
+//! drain has seen. A range, never a moment: nobody knows how much a guest writes while it is copied.
+//!
+//! The rule to beat is xapi's (`max(240 s, bits ÷ 1 Gbit/s)`, peers.md 1.9): the same for every cluster, and blind to
+//! what happens.
+
+mod fit;
+mod span;
+
+pub use fit::{Fit, Seen};
+pub use span::{Span, words};
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+/// A guest that obeys its shutdown signal is usually down by then.
+const GUEST_SHUTDOWN: Duration = Duration::from_secs(10);
+/// Size of a VM that nobody can tell.
+const UNKNOWN_MEMORY: u64 = 4 << 30;
+
+/// Where a VM stands, as far as its time is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It will be migrated and waits for a slot.
+    Queued,
+    /// It has a slot, for so long.
+    Moving(Duration),
+    /// It has moved, its old pod ends, for so long.
+    Leaving(Duration),
+    /// Its guest is shut down, for so long; at most `grace`.
+    Ending {
+        /// For how long already.
+        for_long: Duration,
+        /// When it is ended by force.
+        grace: Duration,
+    },
+    /// Nobody can say when it goes.
+    Unknown,
+}
+
+/// One VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Memory in bytes.
+    pub memory: Option<u64>,
+    /// Where it stands.
+    pub stage: Stage,
+}
+
+/// What the model starts from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Knobs {
+    /// Bytes per second of one migration: configured, or the default.
+    pub rate: u64,
+    /// Time of a migration that does not depend on its size: target pod, hand-off.
+    pub setup: Duration,
+    /// Time between the end of a migration and the end of its old pod.
+    pub tail: Duration,
+    /// Migrations at a time.
+    pub slots: u32,
+}
+
+impl Knobs {
+    /// The defaults for this rate: what real control planes needed beside the copying
+    /// (control-plane.md 5: 2–5 s with a target image that is there).
+    pub fn new(rate: u64, slots: u32) -> Self {
+        Self {
+            rate: rate.max(1),
+            setup: Duration::from_secs(5),
+            tail: Duration::from_secs(2),
+            slots: slots.max(1),
+        }
+    }
+}
+
+/// The answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Forecast {
+    /// From now to the end of each VM, in the order of the jobs; `None`: nobody can say.
+    pub vms: Vec<Option<Span>>,
+    /// From now to the end of the last one of these.
+    pub whole: Span,
+    /// VMs about which nobody can say.
+    pub unknown: usize,
+}
+
+/// Predicts. `seen`: migrations of this drain that are over.
+pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
+    let running = jobs.iter().filter_map(|job| match job.stage {
+        Stage::Moving(so_far) => Some((memory(job), so_far)),
+        Stage::Queued | Stage::Leaving(_) | Stage::Ending { .. } | Stage::Unknown => None,
+    });
+    let fit = Fit::of(knobs, seen, running);
+    // When each slot is free again.
+    let mut slots: BinaryHeap<Reverse<Duration>> = BinaryHeap::new();
+    let mut queued: Vec<usize> = Vec::new();
+    let mut vms: Vec<Option<Span>> = Vec::with_capacity(jobs.len());
+    for (at, job) in jobs.iter().enumerate() {
+        vms.push(match job.stage {
+            Stage::Queued => {
+                queued.push(at);
+                None
+            }
+            Stage::Moving(so_far) => {
+                let left = left_of(fit.takes(memory(job)), so_far);
+                slots.push(Reverse(left));
+                Some(fit.span(left + fit.tail()))
+            }
+            Stage::Leaving(so_far) => Some(fit.span(left_of(fit.tail(), so_far))),
+            Stage::Ending { for_long, grace } => Some(ending(for_long, grace)),
+            Stage::Unknown => None,
+        });
+    }
+    let count = usize::try_from(knobs.slots).unwrap_or(usize::MAX).max(1);
+    let wanted = count.min(slots.len() + queued.len());
+    slots.extend((slots.len()..wanted).map(|_| Reverse(Duration::ZERO)));
+    // More run than there are slots now (the limit was lowered): the first to end free none.
+    while slots.len() > count {
+        slots.pop();
+    }
+    // Longest first, as they are sent; of equal ones the first.
+    queued.sort_by_key(|at| (Reverse(jobs.get(*at).map(memory)), *at));
+    for at in queued {
+        let (Some(job), Some(vm)) = (jobs.get(at), vms.get_mut(at)) else {
+            continue;
+        };
+        let Reverse(free) = slots.pop().unwrap_or_default();
+        let end = free + fit.takes(memory(job));
+        slots.push(Reverse(end));
+        *vm = Some(fit.span(end + fit.tail()));
+    }
+    Forecast {
+        whole: Span::longest(vms.iter().flatten().copied()),
+        unknown: vms.iter().filter(|vm| vm.is_none()).count(),
+        vms,
+    }
+}
+
+fn memory(job: &Job) -> u64 {
+    job.memory.unwrap_or(UNKNOWN_MEMORY)
+}
+
+/// What is left of something that takes so long. One that is late has shown that it takes longer: the later it is, the
+/// more is left, up to a fifth of what it has taken.
+fn left_of(takes: Duration, so_far: Duration) -> Duration {
+    let late = so_far.saturating_sub(takes);
+    let more = (so_far / 5).min(late + Duration::from_secs(1));
+    takes.saturating_sub(so_far).max(more.min(takes.max(late)))
+}
+
+/// A guest that is being shut down: any moment, and at the latest at the end of its grace period.
+fn ending(for_long: Duration, grace: Duration) -> Span {
+    let most = grace.saturating_sub(for_long);
+    Span {
+        low: Duration::ZERO,
+        likely: left_of(GUEST_SHUTDOWN, for_long).min(most),
+        high: most,
+    }
+}
+
+/// Whether there is enough time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fits {
+    /// Also when it takes long.
+    Yes,
+    /// Only when it does not take long.
+    Tight,
+    /// Not even when all goes as reckoned.
+    No,
+}
+
+/// Compares what is needed with what there is: `grace` is kept for guests that have to be shut down at the end.
+pub fn fits(need: Span, grace: Duration, available: Duration) -> Fits {
+    if need.high + grace <= available {
+        Fits::Yes
+    } else if need.likely + grace <= available {
+        Fits::Tight
+    } else {
+        Fits::No
+    }
+}
+
+/// xapi's rule for the same VMs: the floor to beat. It knows neither slots nor what has happened.
+pub fn xapi(memory: u64) -> Duration {
+    const LEAST: u64 = 240;
+    const GIGABIT: u64 = 1_000_000_000;
+    Duration::from_secs((memory.saturating_mul(8) / GIGABIT).max(LEAST))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! When will it be over? The estimate for `status`, and what a plan needs to know of the drain that is under way.
+
+use super::Machine;
+use super::observe::is_still_here;
+use crate::drain::eta::{Forecast, Job, Knobs, Seen, Stage, forecast};
+use crate::drain::plan::Scene;
+use crate::drain::policy::Pacing;
+use crate::drain::status::VmPhase;
+use crate::drain::time::Mono;
+use crate::drain::track::{Going, Track};
+use crate::drain::verdict::{Lane, Verdict, Wait};
+use std::collections::BTreeMap;
+
+impl Machine {
+    /// The forecast, and the place in it of each track that is not over.
+    pub(super) fn forecast(&self, now: Mono) -> (Forecast, BTreeMap<&str, usize>) {
+        let alive = self
+            .tracks
+            .iter()
+            .filter(|(_, track)| track.ended.is_none() && is_still_here(track.shown));
+        let (mut jobs, mut places) = (Vec::new(), BTreeMap::new());
+        for (key, track) in alive {
+            places.insert(key.as_str(), jobs.len());
+            jobs.push(Job {
+                memory: (track.memory > 0).then_some(track.memory),
+                stage: self.stage(track, now),
+            });
+        }
+        let knobs = Knobs::new(self.policy.migration_rate, self.our_slots());
+        (forecast(&jobs, &knobs, &self.migrations_seen()), places)
+    }
+
+    /// What a plan depends on besides the cluster.
+    pub fn plan_scene(&self, now: Mono) -> Scene {
+        let draining = self.phase.is_draining();
+        Scene {
+            policy: self.policy.clone(),
+            hold: self.hold.clone(),
+            left: draining.then(|| self.time_left(now)),
+            seen: if draining {
+                self.migrations_seen()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    /// Slots that this node may use: those of the cluster that others have taken are not ours.
+    fn our_slots(&self) -> u32 {
+        let slots = self.slots;
+        if slots.node_limit == 0 {
+            let kubevirt = self.picture.kubevirt.seen().cloned().unwrap_or_default();
+            return kubevirt.per_node.min(kubevirt.per_cluster);
+        }
+        let others = slots.cluster_used.saturating_sub(slots.node_used);
+        slots
+            .node_limit
+            .min(slots.cluster_limit.saturating_sub(others))
+    }
+
+    fn stage(&self, track: &Track, now: Mono) -> Stage {
+        match track.going {
+            Going::Unknown => Stage::Unknown,
+            Going::Queued => Stage::Queued,
+            // Sent when a slot was free, it takes that slot; sent with all others, it waits in KubeVirt's queue.
+            Going::Accepted if self.policy.pacing == Pacing::All => Stage::Queued,
+            Going::Accepted | Going::Moving => Stage::Moving(now.since(self.began(track))),
+            Going::Leaving => Stage::Leaving(now.since(track.going_since)),
+            Going::Ending => Stage::Ending {
+                for_long: now.since(track.going_since),
+                grace: track.grace,
+            },
+        }
+    }
+
+    /// When its slot became its own.
+    fn began(&self, track: &Track) -> Mono {
+        // A later attempt has nothing to do with the first request.
+        let first = self.policy.pacing == Pacing::Slots && track.attempts.len() <= 1;
+        match track.first_post {
+            Some(post) if first => post,
+            Some(_) | None => track.moving_since.unwrap_or(track.going_since),
+        }
+    }
+
+    /// Migrations of this drain that are over.
+    fn migrations_seen(&self) -> Vec<Seen> {
+        let over = self.tracks.values().filter_map(|track| {
+            let (phase, at) = track.ended?;
+            let moved = phase == VmPhase::Migrated && track.attempts.len() <= 1;
+            let began = track.first_post.map(|_| self.began(track))?;
+            (moved && track.memory > 0).then(|| {
+                let arrived = track.moved_since.filter(|moved| *moved <= at).unwrap_or(at);
+                Seen {
+                    memory: track.memory,
+                    took: arrived.since(began),
+                    tail: at.since(arrived),
+                }
+            })
+        });
+        over.collect()
+    }
+}
+
+/// How a VM goes, by its verdict; `None`: as before.
+pub(super) fn going(verdict: &Verdict) -> Option<Going> {
+    Some(match verdict {
+        Verdict::Evict(Lane::Migrate) | Verdict::Ask => Going::Queued,
+        Verdict::Evict(Lane::Shutdown) | Verdict::Stop => Going::Ending,
+        Verdict::Evict(Lane::External) | Verdict::Blocked(_) | Verdict::Ignore(_) => Going::Unknown,
+        Verdict::Gone => return None,
+        Verdict::Wait(why) => match why {
+            Wait::Asking => return None,
+            Wait::Marked | Wait::MarkedByOthers => Going::Accepted,
+            Wait::InQueue
+            | Wait::Backoff { .. }
+            | Wait::Slot { .. }
+            | Wait::ClusterSlots { .. }
+            | Wait::Arriving { .. }
+            | Wait::Settling
+            | Wait::Starting
+            | Wait::OwnerUnread
+            | Wait::VmiUnseen
+            | Wait::PodUnseen
+            | Wait::Retry { .. }
+            | Wait::Cordon { .. } => Going::Queued,
+            Wait::Scheduling
+            | Wait::Unplaced
+            | Wait::Migrating { .. }
+            | Wait::MigratingUnseen
+            | Wait::ForeignMigration => Going::Moving,
+            Wait::LeftOver => Going::Leaving,
+            Wait::ShuttingDown | Wait::Stopping { .. } | Wait::VmiGone | Wait::PodGone => {
+                Going::Ending
+            }
+            Wait::LeftAlone { .. }
+            | Wait::GivenUp
+            | Wait::HeldBack(_)
+            | Wait::External
+            | Wait::NamespaceTerminating
+            | Wait::Scheduled => Going::Unknown,
+        },
+    })
+}

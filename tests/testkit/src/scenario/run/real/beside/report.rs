@@ -1,0 +1,282 @@
+//! What is printed side by side, and what the agent has to reach.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::super::super::Verdict;
+use super::super::super::observer::Story;
+use crate::scenario::expect::Fate;
+
+/// The host may go so many seconds after the last VM's pod has ended.
+const AT_ONCE: f64 = 0.5;
+
+/// Where a VM ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// What became of it, in one word.
+    pub fate: String,
+    /// Its node; empty when it runs nowhere.
+    pub node: String,
+    /// Migrations that were begun for it.
+    pub migrations: usize,
+}
+
+impl Place {
+    pub(super) fn of(story: &Story) -> Self {
+        let fate = match story.fate() {
+            Some(Fate::Migrated) => "migrated",
+            Some(Fate::Restarted) => "restarted",
+            Some(Fate::ShutDown) => "shut down",
+            Some(Fate::Left) => "left",
+            Some(Fate::Killed) => "killed with the host",
+            None => "nowhere yet",
+        };
+        Self {
+            fate: fate.into(),
+            node: if story.phase == "Running" {
+                story.node.clone()
+            } else {
+                String::new()
+            },
+            migrations: story.attempts.len(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = self.fate.clone();
+        if !self.node.is_empty() {
+            let _ = write!(text, ", on {}", self.node);
+        }
+        if self.migrations > 1 {
+            let _ = write!(text, " ({} migrations)", self.migrations);
+        }
+        text
+    }
+}
+
+/// How one of the two has emptied the node. Times are real seconds from the order to drain.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Side {
+    /// Until the host may go, or the command has ended.
+    pub took: f64,
+    /// Until no launcher pod ran there any more; nothing: one still runs.
+    pub emptied: Option<f64>,
+    /// Requests to the API server.
+    pub requests: usize,
+    /// Evictions among them, dry runs included.
+    pub evictions: usize,
+    /// How it ended, in words.
+    pub ended: String,
+    /// The node is cordoned at the end of the story.
+    pub cordoned: bool,
+    /// By VM.
+    pub places: BTreeMap<String, Place>,
+}
+
+/// How a figure of one side is shown.
+type Shown<'a> = &'a dyn Fn(&Side) -> String;
+
+/// Both.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// Title of the world.
+    pub story: String,
+    /// Its file.
+    pub file: PathBuf,
+    /// Which KubeVirt.
+    pub version: String,
+    /// How much faster than in the story.
+    pub speed: f64,
+    /// The story's own verdict on the agent.
+    pub verdict: Verdict,
+    /// The agent.
+    pub agent: Side,
+    /// `kubectl drain`.
+    pub kubectl: Side,
+}
+
+impl Comparison {
+    /// How much shorter than kubectl's the agent's drain was, in percent.
+    pub fn shorter(&self) -> f64 {
+        (1.0 - self.agent.took / self.kubectl.took) * 100.0
+    }
+
+    /// What did not hold: the story's expectations, and in real time the end right after the last VM. `shorter`: so many percent at
+    /// least.
+    pub fn misses(&self, shorter: Option<f64>) -> Vec<String> {
+        let mut misses = Vec::new();
+        if !self.verdict.passed {
+            misses.push(format!(
+                "the agent's drain: {}",
+                self.verdict.text().trim_end()
+            ));
+        }
+        let after = self.agent.emptied.map(|emptied| self.agent.took - emptied);
+        let real_time = self.speed <= 1.0;
+        if let Some(after) = after.filter(|after| real_time && *after > AT_ONCE) {
+            misses.push(format!(
+                "the agent ended {after:.2} s after the last VM; at most {AT_ONCE} s"
+            ));
+        }
+        if let Some(wanted) = shorter.filter(|wanted| self.shorter() < *wanted) {
+            misses.push(format!(
+                "the agent was {:.1} % faster than kubectl; at least {wanted} %",
+                self.shorter()
+            ));
+        }
+        misses
+    }
+
+    /// Side by side.
+    pub fn text(&self) -> String {
+        let pace = if self.speed > 1.0 {
+            format!(
+                "world {} times as fast, kubectl's pauses are not",
+                self.speed
+            )
+        } else {
+            "real time".into()
+        };
+        let mut text = format!(
+            "{} — {} (KubeVirt {}, {pace})\n",
+            self.file.display(),
+            self.story,
+            self.version
+        );
+        let mut row = |name: &str, own: &str, peer: &str| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "  {name:<22}  {own:<34}  {peer}");
+        };
+        row("", "vmdrain-agent", "kubectl drain");
+        let both = |show: Shown| (show(&self.agent), show(&self.kubectl));
+        let rows: [(&str, Shown); 6] = [
+            ("took", &|side| format!("{:.1} s", side.took)),
+            ("last VM gone", &|side| match side.emptied {
+                Some(emptied) => format!("{emptied:.1} s"),
+                None => "VMs are still there".into(),
+            }),
+            ("ended after that", &|side| match side.emptied {
+                Some(emptied) => format!("{:.2} s", (side.took - emptied).max(0.0)),
+                None => "-".into(),
+            }),
+            ("requests, evictions", &|side| {
+                format!("{}, {}", side.requests, side.evictions)
+            }),
+            ("node at the end", &|side| {
+                if side.cordoned {
+                    "cordoned"
+                } else {
+                    "not cordoned"
+                }
+                .to_owned()
+            }),
+            ("how it ended", &|side| side.ended.clone()),
+        ];
+        for (name, show) in rows {
+            let (own, peer) = both(show);
+            row(name, &own, &peer);
+        }
+        let places = |side: &Side, name: &str| match side.places.get(name) {
+            Some(place) => place.text(),
+            None => "-".into(),
+        };
+        let names: BTreeSet<&String> = self
+            .agent
+            .places
+            .keys()
+            .chain(self.kubectl.places.keys())
+            .collect();
+        for name in names {
+            row(
+                name,
+                &places(&self.agent, name),
+                &places(&self.kubectl, name),
+            );
+        }
+        // Whoever leaves VMs behind is done sooner, or has waited for them.
+        if self.agent.emptied.is_some() && self.kubectl.emptied.is_some() {
+            let shorter = self.shorter();
+            let word = if shorter < 0.0 { "longer" } else { "shorter" };
+            let _ = writeln!(
+                text,
+                "  the agent's drain was {:.1} % {word}",
+                shorter.abs()
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(took: f64, emptied: Option<f64>) -> Side {
+        Side {
+            took,
+            emptied,
+            requests: 7,
+            evictions: 2,
+            ended: "exit 0".into(),
+            cordoned: true,
+            places: [(
+                "db".to_owned(),
+                Place {
+                    fate: "migrated".into(),
+                    node: "n2".into(),
+                    migrations: 1,
+                },
+            )]
+            .into(),
+        }
+    }
+
+    fn comparison(agent: Side, kubectl: Side, speed: f64) -> Comparison {
+        let mut verdict = Verdict::skipped(PathBuf::new(), "a world", String::new());
+        verdict.passed = true;
+        verdict.skipped = None;
+        Comparison {
+            story: "a world".into(),
+            file: "x.toml".into(),
+            version: "1.7.0".into(),
+            speed,
+            verdict,
+            agent,
+            kubectl,
+        }
+    }
+
+    #[test]
+    fn both_are_shown_and_the_figures_judged() {
+        let seen = comparison(side(92.0, Some(91.9)), side(100.0, Some(95.0)), 1.0);
+        assert!(seen.misses(Some(8.0)).is_empty());
+        let text = seen.text();
+        for words in [
+            "92.0 s",
+            "100.0 s",
+            "migrated, on n2",
+            "8.0 % shorter",
+            "7, 2",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+
+    #[test]
+    fn late_and_slow_are_misses_in_real_time_only() {
+        let slow = comparison(side(93.0, Some(92.0)), side(100.0, Some(95.0)), 1.0);
+        assert_eq!(slow.misses(Some(8.0)).len(), 2);
+        let fast = comparison(side(93.0, Some(92.0)), side(100.0, Some(95.0)), 4.0);
+        assert!(fast.misses(None).is_empty());
+    }
+
+    #[test]
+    fn what_the_story_wants_is_part_of_it() {
+        let mut seen = comparison(side(1.0, None), side(2.0, None), 4.0);
+        seen.verdict.passed = false;
+        assert_eq!(seen.misses(None).len(), 1);
+    }
+}
