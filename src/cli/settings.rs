@@ -97,7 +97,7 @@ fn entries(one: &Shown) -> Option<Vec<String>> {
         .map(|entry| {
             entry.as_object()?;
             // With its whole name, so that a table inside it keeps its place.
-            let nest = |inner, name| serde_json::json!({ name: inner });
+            let nest = |inner: serde_json::Value, name: &str| serde_json::json!({ name: inner });
             let alone = one.key.rsplit('.').fold(serde_json::json!([entry]), nest);
             let text = toml::to_string(&alone).ok()?;
             let (head, rest) = text.split_once('\n')?;
