@@ -1,7 +1,7 @@
 //! Carries out one action of the core, with a time limit, and answers with its outcome. Never decides.
 
 use super::ports::{Cluster, Host};
-use crate::drain::action::{Action, EffectId, Fault, FaultClass, Outcome};
+use crate::drain::action::{Action, EffectId, Fault, FaultClass, LogindAnswer, Outcome};
 use crate::drain::world::NodeView;
 use std::future::Future;
 use std::sync::Arc;
@@ -74,39 +74,10 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
             id,
             Box::pin(async move { Outcome::Reply(within(limit, cluster.stop_guest(&pod)).await) }),
         ),
-        Action::Release(id) => (
-            id,
-            Box::pin(async move { Outcome::Hold(within_text(limit, host.release()).await) }),
-        ),
-        Action::TakeHold(id) => (
-            id,
-            Box::pin(async move { Outcome::Hold(within_text(limit, host.take_hold()).await) }),
-        ),
-        Action::AskLogind { id, then } => (
-            id,
-            Box::pin(async move {
-                // Polkit and a busy logind may take their time; its own limit is 25 s.
-                let answer =
-                    tokio::time::timeout(limit.max(Duration::from_secs(30)), host.ask_logind(then))
-                        .await;
-                Outcome::Logind(answer.unwrap_or_else(|_| {
-                    crate::drain::action::LogindAnswer::Failed(
-                        "logind did not answer in time".into(),
-                    )
-                }))
-            }),
-        ),
-        Action::RunHooks { id, run } => (
-            id,
-            Box::pin(async move {
-                // Every hook has a limit of its own; the rest is for ending them.
-                let limit = run.all + limit;
-                let report = tokio::time::timeout(limit, host.run_hooks(&run)).await;
-                Outcome::Hooks(
-                    report.map_err(|_| format!("the {} hooks did not end in time", run.gate)),
-                )
-            }),
-        ),
+        effect @ (Action::Release(_)
+        | Action::TakeHold(_)
+        | Action::AskLogind { .. }
+        | Action::RunHooks { .. }) => return on_the_host(effect, host, limit),
         Action::Watch
         | Action::WatchNode
         | Action::Unwatch
@@ -115,6 +86,51 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
         | Action::Answer(..)
         | Action::Tell(_) => return None,
     })
+}
+
+/// What is done to the host; `None` for an action that is not.
+fn on_the_host<H: Host>(
+    action: Action,
+    host: Arc<H>,
+    limit: Duration,
+) -> Option<(EffectId, Work)> {
+    if let Action::Release(id) = action {
+        return Some((
+            id,
+            Box::pin(async move { Outcome::Hold(within_text(limit, host.release()).await) }),
+        ));
+    }
+    if let Action::TakeHold(id) = action {
+        return Some((
+            id,
+            Box::pin(async move { Outcome::Hold(within_text(limit, host.take_hold()).await) }),
+        ));
+    }
+    if let Action::AskLogind { id, then } = action {
+        return Some((
+            id,
+            Box::pin(async move {
+                // Polkit and a busy logind may take their time; its own limit is 25 s.
+                let limit = limit.max(Duration::from_secs(30));
+                let answer = tokio::time::timeout(limit, host.ask_logind(then)).await;
+                Outcome::Logind(answer.unwrap_or_else(|_| {
+                    LogindAnswer::Failed("logind did not answer in time".into())
+                }))
+            }),
+        ));
+    }
+    let Action::RunHooks { id, run } = action else {
+        return None;
+    };
+    Some((
+        id,
+        Box::pin(async move {
+            // Every hook has a limit of its own; the rest is for ending them.
+            let limit = run.all + limit;
+            let report = tokio::time::timeout(limit, host.run_hooks(&run)).await;
+            Outcome::Hooks(report.map_err(|_| format!("the {} hooks did not end in time", run.gate)))
+        }),
+    ))
 }
 
 /// A request that answers with the own Node.

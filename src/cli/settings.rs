@@ -56,9 +56,9 @@ fn as_toml(shown: &[Shown]) -> String {
     let mut sections: BTreeMap<&str, Vec<(String, &str)>> = BTreeMap::new();
     let mut tables = String::new();
     for one in shown {
-        if let Some(entries) = entries(&one.value) {
+        if let Some(entries) = entries(one) {
             for entry in entries {
-                let _ = write!(tables, "\n[[{}]]  # {}\n{entry}", one.key, one.origin);
+                let _ = write!(tables, "\n{entry}");
             }
             continue;
         }
@@ -90,13 +90,18 @@ fn as_toml(shown: &[Shown]) -> String {
     text
 }
 
-/// A list of tables, each as TOML: they come last, in blocks of their own.
-fn entries(value: &serde_json::Value) -> Option<Vec<String>> {
-    let list = value.as_array().filter(|list| !list.is_empty())?;
+/// A list of tables as TOML, each in a block of its own, with the origin in its first line.
+fn entries(one: &Shown) -> Option<Vec<String>> {
+    let list = one.value.as_array().filter(|list| !list.is_empty())?;
     list.iter()
         .map(|entry| {
-            let table = entry.as_object()?;
-            toml::to_string(table).ok()
+            entry.as_object()?;
+            // With its whole name, so that a table inside it keeps its place.
+            let nest = |inner: serde_json::Value, name: &str| serde_json::json!({ name: inner });
+            let alone = one.key.rsplit('.').fold(serde_json::json!([entry]), nest);
+            let text = toml::to_string(&alone).ok()?;
+            let (head, rest) = text.split_once('\n')?;
+            Some(format!("{head}  # {}\n{rest}", one.origin))
         })
         .collect()
 }

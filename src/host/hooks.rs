@@ -4,6 +4,7 @@
 //! not run. Each is the leader of a process group of its own; at its limit the group gets SIGTERM, five seconds later SIGKILL.
 //! Their output goes where ours goes: to the journal.
 
+use super::clock;
 use crate::drain::hooks::{About, Gate, Report, Run};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -59,9 +60,9 @@ impl Hooks {
             passed_over: found.passed_over,
             ..Report::default()
         };
-        let end = tokio::time::Instant::now() + run.all;
+        let end = clock::now() + run.all;
         for program in found.programs {
-            let left = end.saturating_duration_since(tokio::time::Instant::now());
+            let left = end.left(clock::now());
             let name = shown(run.gate, &program);
             if left.is_zero() {
                 report.failed.push(format!(

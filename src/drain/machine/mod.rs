@@ -52,7 +52,7 @@ use holding::HoldTold;
 pub(in crate::drain) use lots::{chosen, owner_of};
 pub use holding::note as holder_note;
 use pending::Sent;
-use requests::{REQUEST, Requests};
+use requests::{REQUEST, Requests, watches};
 use restoring::Restore;
 use schedule::Due;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -239,13 +239,9 @@ impl Machine {
 
     /// The next thing to do, in order.
     pub fn poll_action(&mut self) -> Option<Action> {
-        let action = self.actions.pop_front();
-        match action {
-            Some(Action::Watch | Action::WatchNode) => self.requests.watching = true,
-            Some(Action::Unwatch) => self.requests.watching = false,
-            _ => {}
-        }
-        action
+        let action = self.actions.pop_front()?;
+        self.requests.watching = watches(&action).unwrap_or(self.requests.watching);
+        Some(action)
     }
 
     /// When [`Machine::handle_timeout`] is wanted next, and why.

@@ -215,10 +215,10 @@ impl Machine {
 impl Sent {
     /// When no result can come any more.
     fn lost(&self, limit: Duration) -> Mono {
-        match self.what {
-            Pending::Hooks { lost, .. } => lost,
-            _ => self.since + limit,
+        if let Pending::Hooks { lost, .. } = self.what {
+            return lost;
         }
+        self.since + limit
     }
 }
 

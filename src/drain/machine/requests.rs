@@ -48,11 +48,7 @@ impl Machine {
 
     /// Whether anything is watched once all actions are carried out.
     fn will_watch(&self) -> bool {
-        let last = self.actions.iter().rev().find_map(|action| match action {
-            Action::Watch | Action::WatchNode => Some(true),
-            Action::Unwatch => Some(false),
-            _ => None,
-        });
+        let last = self.actions.iter().rev().find_map(watches);
         last.unwrap_or(self.requests.watching)
     }
 
@@ -112,9 +108,10 @@ impl Machine {
             }
             Err(fault) => {
                 let timing = self.policy.timing;
-                let pause = match fault.class {
-                    FaultClass::Conflict => timing.retry_first,
-                    _ => timing.retry_most,
+                let pause = if fault.class == FaultClass::Conflict {
+                    timing.retry_first
+                } else {
+                    timing.retry_most
                 };
                 self.requests.retry_at = now + pause;
                 if fault.class != FaultClass::Conflict {
@@ -151,5 +148,14 @@ impl Machine {
                 self.loud(Level::Warn, "RequestRefused", text);
             }
         }
+    }
+}
+
+/// Whether something is watched after this action; `None`: it changes nothing about that.
+pub(super) fn watches(action: &Action) -> Option<bool> {
+    if matches!(action, Action::Watch | Action::WatchNode) {
+        Some(true)
+    } else {
+        matches!(action, Action::Unwatch).then_some(false)
     }
 }

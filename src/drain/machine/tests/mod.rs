@@ -413,14 +413,7 @@ impl Story {
                 let outcome = self.node_answer(|node| node.handled = value);
                 return Some((id, outcome));
             }
-            Action::RunHooks { id, run } => {
-                self.hook_runs.push(run);
-                let Some(report) = self.hook_report.clone() else {
-                    self.hooks_owe = Some(id);
-                    return None;
-                };
-                return Some((id, Outcome::Hooks(Ok(report))));
-            }
+            Action::RunHooks { id, run } => return self.hooks_begin(id, run),
             Action::AskLogind { id, .. } => {
                 self.asked_logind += 1;
                 if self.logind_is_slow {
@@ -431,6 +424,13 @@ impl Story {
             }
         }
         None
+    }
+
+    fn hooks_begin(&mut self, id: EffectId, run: Run) -> Option<(EffectId, Outcome)> {
+        self.hook_runs.push(run);
+        let report = self.hook_report.clone();
+        self.hooks_owe = report.is_none().then_some(id);
+        report.map(|report| (id, Outcome::Hooks(Ok(report))))
     }
 
     fn node_answer(&mut self, change: impl FnOnce(&mut NodeView)) -> Outcome {
