@@ -54,14 +54,12 @@ impl Thin for Machine {
 /// `spec.runStrategy`, or what the old `spec.running` means.
 fn run_strategy(text: Option<&str>, running: Option<bool>) -> Option<RunStrategy> {
     match (text, running) {
-        (None | Some(""), Some(true)) => Some(RunStrategy::Always),
-        (None | Some(""), Some(false)) => Some(RunStrategy::Halted),
         (None | Some(""), None) => None,
-        (Some("Always"), _) => Some(RunStrategy::Always),
+        (None | Some(""), Some(true)) | (Some("Always"), _) => Some(RunStrategy::Always),
         (Some("RerunOnFailure"), _) => Some(RunStrategy::RerunOnFailure),
         (Some("Manual"), _) => Some(RunStrategy::Manual),
         (Some("Once"), _) => Some(RunStrategy::Once),
-        (Some("Halted"), _) => Some(RunStrategy::Halted),
+        (None | Some(""), Some(false)) | (Some("Halted"), _) => Some(RunStrategy::Halted),
         (Some("WaitAsReceiver"), _) => Some(RunStrategy::WaitAsReceiver),
         (Some(_), _) => Some(RunStrategy::Unknown),
     }

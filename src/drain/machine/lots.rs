@@ -84,7 +84,7 @@ impl Machine {
         // Once told to stop, it is not left alone any more and does not move.
         let way = match track.lot.choice.way {
             Way::Migrate | Way::Leave if track.stop.is_some() => Way::Shutdown,
-            way => way,
+            way @ (Way::Migrate | Way::Leave | Way::Shutdown | Way::Restart) => way,
         };
         let found = fate(&Facts {
             course,
@@ -118,7 +118,9 @@ impl Machine {
         let choice = &track.lot.choice;
         let policy = match choice.way {
             Way::Migrate => String::new(),
-            way => format!(" (policy {}: {})", way.word(), choice.source),
+            way @ (Way::Shutdown | Way::Restart | Way::Leave) => {
+                format!(" (policy {}: {})", way.word(), choice.source)
+            }
         };
         let text = format!("{}: {fate}{policy}", track.vm);
         let level = if fate.needs_somebody() {
