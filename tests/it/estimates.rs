@@ -7,15 +7,13 @@ use testkit::scenario::run::estimates::{Estimate, median, table};
 use testkit::scenario::run::{Options, on_model};
 
 /// Stories of plain drains, of failures, of other paces and versions, with the full rights and with the node's own.
-const STORIES: [&str; 14] = [
+const STORIES: [&str; 12] = [
     "plain",
     "plain_base",
     "ten_vms",
     "ten_vms_base",
     "ten_vms_all_at_once",
     "fifty_mixed",
-    "fifty_mixed_all_at_once",
-    "hundred_vms",
     "kubevirt_1_5",
     "kubevirt_1_6",
     "kubevirt_1_9",
