@@ -51,7 +51,7 @@ impl Fit {
             let copy = copying(memory, knobs.rate);
             let so_far = so_far.as_secs_f64();
             if so_far > a * setup + b * copy {
-                samples.push((copy, so_far * 1.1));
+                samples.push((copy, so_far * 1.25));
             }
         }
         if samples.len() > seen.len() {

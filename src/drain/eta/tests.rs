@@ -122,8 +122,8 @@ fn a_migration_that_is_late_is_not_over_in_a_moment() {
         forecast(&jobs, &knobs(), &[]).whole.likely
     };
     close(late(0), 22);
-    assert!(late(40) > s(8), "{:?}", late(40));
-    assert!(late(200) > s(40), "{:?}", late(200));
+    assert!(late(40) > s(6), "{:?}", late(40));
+    assert!(late(200) > s(15), "{:?}", late(200));
     // And the next ones are expected to be as slow.
     let jobs = [job(15, Stage::Moving(s(100))), job(15, Stage::Queued)];
     let one = Knobs {
