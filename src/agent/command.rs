@@ -1,7 +1,7 @@
 //! Commands that reach the driver from the bus or from a test, each with a way to answer.
 
-use crate::drain::plan::Plan;
 use crate::drain::action::Source;
+use crate::drain::plan::Plan;
 use crate::drain::status::Status;
 use crate::drain::trigger::{Ending, Refusal, Trigger};
 use std::sync::Arc;

@@ -89,11 +89,7 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
 }
 
 /// What is done to the host; `None` for an action that is not.
-fn on_the_host<H: Host>(
-    action: Action,
-    host: Arc<H>,
-    limit: Duration,
-) -> Option<(EffectId, Work)> {
+fn on_the_host<H: Host>(action: Action, host: Arc<H>, limit: Duration) -> Option<(EffectId, Work)> {
     if let Action::Release(id) = action {
         return Some((
             id,
@@ -128,7 +124,9 @@ fn on_the_host<H: Host>(
             // Every hook has a limit of its own; the rest is for ending them.
             let limit = run.all + limit;
             let report = tokio::time::timeout(limit, host.run_hooks(&run)).await;
-            Outcome::Hooks(report.map_err(|_| format!("the {} hooks did not end in time", run.gate)))
+            Outcome::Hooks(
+                report.map_err(|_| format!("the {} hooks did not end in time", run.gate)),
+            )
         }),
     ))
 }

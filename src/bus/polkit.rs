@@ -44,6 +44,10 @@ pub enum Answer {
 }
 
 /// Asks whether `caller` may do `action`; `details` are for the administrator's rules.
+#[allow(
+    clippy::implicit_hasher,
+    reason = "zbus writes a dictionary of this type alone"
+)]
 pub async fn check(
     bus: &Connection,
     caller: &UniqueName<'_>,

@@ -59,7 +59,7 @@ pub(super) async fn carry_out(args: Args, screen: &mut Screen) -> Result<Exit, F
         Command::Plan { output } => {
             super::plan::show(&connect(&global).await?, output, screen).await
         }
-        Command::Doctor { output } => super::doctor::show(&global, output, screen).await,
+        Command::Doctor { output } => Box::pin(super::doctor::show(&global, output, screen)).await,
         Command::HoldStop => Ok(hold_stop::run(&global, screen).await),
         Command::Config { what } => {
             let sources = sources(&global);

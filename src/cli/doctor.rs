@@ -29,7 +29,7 @@ pub(super) async fn show(
     output: Format,
     screen: &mut Screen,
 ) -> Result<Exit, Failure> {
-    let report = judge(&collect(global).await);
+    let report = judge(&Box::pin(collect(global)).await);
     let text = match output {
         Format::Table => table(&report, screen.look()),
         Format::Json => serde_json::to_string_pretty(&report).map_err(|why| {
@@ -85,7 +85,7 @@ async fn collect(global: &Global) -> Facts {
         guests_never_stopped: settings.drain.allow_guest_shutdown == Consent::Never,
         logind,
         units,
-        cluster: the_cluster(&settings, &identity, hold).await,
+        cluster: Box::pin(the_cluster(&settings, &identity, hold)).await,
         machine_id: identity.machine_id,
         system_uuid: identity.system_uuid,
     }
@@ -103,7 +103,12 @@ async fn the_cluster(settings: &Settings, identity: &Identity, hold: HoldView) -
         Ok(connected) => {
             let policy = service::policy(settings, &connected.node_name, identity);
             let request = policy.timing.request;
-            checkup::cluster(&connected, &Scene::at_rest(policy, hold), request).await
+            Box::pin(checkup::cluster(
+                &connected,
+                &Scene::at_rest(policy, hold),
+                request,
+            ))
+            .await
         }
         Err(why) => ClusterFacts {
             unconnected: why.to_string(),

@@ -7,7 +7,8 @@ use crate::drain::eta::Span;
 use crate::drain::phase::Phase;
 use crate::drain::plan::{Plan, PlanBudget, PlanCure, PlanVm};
 use crate::drain::status::{
-    DrainStatus, HolderStatus, MaintenanceStatus, MalformedStatus, RestoreStatus, ScheduledStatus, Status, VmPhase,
+    DrainStatus, HolderStatus, MaintenanceStatus, MalformedStatus, RestoreStatus, ScheduledStatus,
+    Status, VmPhase,
 };
 use crate::drain::trigger::Then;
 use serde_json::{Value, json};

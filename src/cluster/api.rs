@@ -9,12 +9,12 @@ use super::types::Thin;
 use super::types::guard::malformed;
 use super::types::migration::{Migration, VMI_NAME_LABEL};
 use super::types::node::{CORDON_ANNOTATION, Node};
-use crate::drain::request::HANDLED_ANNOTATION;
 use super::types::pod::Pod;
 use super::types::vmi::Vmi;
 use crate::agent::ports::Clock;
 use crate::drain::action::{Fault, FaultClass};
 use crate::drain::answer::Reply;
+use crate::drain::request::HANDLED_ANNOTATION;
 use crate::drain::world::{
     CordonNote, Fresh, Malformed, MigrationView, NodeView, ObjectRef, PodView, VmName, VmiView,
 };

@@ -223,7 +223,7 @@ impl<C: Clock> Cluster for KubeCluster<C> {
     }
 
     async fn survey(&self) -> Survey {
-        self.look_around().await
+        Box::pin(self.look_around()).await
     }
 
     async fn start_vm(&self, vm: &VmName) -> Result<Reply, Fault> {

@@ -196,11 +196,7 @@ pub async fn owner(bus: &Connection, limit: Duration) -> Result<String, CallErro
 }
 
 /// The unique name of whoever owns `name` now.
-pub async fn owner_of(
-    bus: &Connection,
-    name: &str,
-    limit: Duration,
-) -> Result<String, CallError> {
+pub async fn owner_of(bus: &Connection, name: &str, limit: Duration) -> Result<String, CallError> {
     let call = async {
         let name = WellKnownName::try_from(name)?;
         let dbus = zbus::fdo::DBusProxy::new(bus).await?;

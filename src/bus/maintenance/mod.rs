@@ -122,7 +122,6 @@ impl Listening {
                     Update::Signal(message) => {
                         let meant = session.understand(&message).await;
                         self.give(meant).await;
-                        continue;
                     }
                     Update::Owners => {}
                     Update::Lost => return false,

@@ -236,10 +236,9 @@ fn fits(at: &str, wanted: &Value, args: &[Value]) -> Fit {
             None => return Fit::No,
         }
     }
-    let choices: Vec<&Value> = match wanted {
-        Value::Array(all) => all.iter().collect(),
-        one => vec![one],
-    };
+    let choices: Vec<&Value> = wanted
+        .as_array()
+        .map_or_else(|| vec![wanted], |all| all.iter().collect());
     if choices.contains(&found) {
         return Fit::Yes;
     }

@@ -10,7 +10,8 @@ mod cure;
 pub use cure::{Cure, cure};
 
 use super::world::{
-    Amount, ObjectRef, PdbView, PodKind, PodPhase, PodView, Rule, Strategy, VmiPhase, VmiView,
+    Amount, MigrationState, ObjectRef, PdbView, PodKind, PodPhase, PodView, Rule, Strategy,
+    VmiPhase, VmiView,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -145,7 +146,11 @@ fn comes_by_itself(pod: &PodView, vmis: &[VmiView]) -> bool {
     let vmi = vmis.iter().find(|vmi| vmi.vmi.uid == pod.vmi_uid);
     let starting = |vmi: &VmiView| vmi.phase == VmiPhase::Starting;
     let moving = |vmi: &VmiView| {
-        vmi.mark.is_some() || vmi.migration.as_ref().is_some_and(|m| m.is_running())
+        vmi.mark.is_some()
+            || vmi
+                .migration
+                .as_ref()
+                .is_some_and(MigrationState::is_running)
     };
     pod.deleting
         || pod.phase == PodPhase::Pending

@@ -43,6 +43,7 @@ impl Span {
     }
 
     /// The same in steps as coarse as one may honestly say them.
+    #[must_use]
     pub fn rounded(self) -> Self {
         Self {
             low: round(self.low),

@@ -27,7 +27,7 @@ impl Machine {
             return self.join_rack(token, &trigger, now);
         }
         if self.phase.is_draining() && !trigger.signal.is_empty() {
-            return self.join_drain(token, trigger, now);
+            return self.join_drain(token, &trigger, now);
         }
         if !self.phase.is_at_rest() {
             let id = self.drain_id().unwrap_or_default().to_owned();

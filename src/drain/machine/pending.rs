@@ -162,7 +162,7 @@ impl Machine {
             (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result),
             (Pending::AskLogind, Outcome::Logind(answer)) => self.logind_answered(answer),
             (Pending::Acknowledge { value }, Outcome::Node(result)) => {
-                self.acknowledged(value, result, now);
+                self.acknowledged(&value, result, now);
             }
             (Pending::Hooks { gate, .. }, Outcome::Hooks(result)) => {
                 self.hooks_ended(gate, result);

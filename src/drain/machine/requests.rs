@@ -93,18 +93,13 @@ impl Machine {
         });
     }
 
-    pub(super) fn acknowledged(
-        &mut self,
-        value: String,
-        result: Result<NodeView, Fault>,
-        now: Mono,
-    ) {
+    pub(super) fn acknowledged(&mut self, value: &str, result: Result<NodeView, Fault>, now: Mono) {
         match result {
             Ok(node) => {
                 self.requests.node = Some(node);
-                self.requests.taken.clone_from(&value);
+                value.clone_into(&mut self.requests.taken);
                 self.requests.retry_at = Mono::default();
-                self.carry_out_request(&value, now);
+                self.carry_out_request(value, now);
             }
             Err(fault) => {
                 let timing = self.policy.timing;

@@ -11,7 +11,7 @@ use crate::drain::trigger::{Refusal, Then, Trigger};
 
 impl Machine {
     /// A signal asks for a drain while one is under way.
-    pub(super) fn join_drain(&mut self, token: Token, asked: Trigger, now: Mono) {
+    pub(super) fn join_drain(&mut self, token: Token, asked: &Trigger, now: Mono) {
         // Only a deadline of its own: a signal without one must not stretch or cut what is there.
         let deadline = asked.deadline.map(|span| now + span);
         let Some(drain) = &mut self.drain else { return };

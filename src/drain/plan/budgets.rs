@@ -66,7 +66,11 @@ fn row(pdb: &PdbView, survey: &Survey, vms: &[Row<'_>]) -> PlanBudget {
                 pdb.disruptions_allowed,
                 counts(pdb)
             ),
-            class => sentence(&pdb.pdb.name, &counts(pdb), Some(class)),
+            Class::NeverSatisfiable { .. }
+            | Class::NoRoom
+            | Class::WaitsForPeers { .. }
+            | Class::UnhealthyPeers { .. }
+            | Class::Young => sentence(&pdb.pdb.name, &counts(pdb), Some(&class)),
         },
         needs: pdb.desired_healthy,
         has: pdb.current_healthy,

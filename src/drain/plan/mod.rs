@@ -137,7 +137,7 @@ fn blind(survey: &Survey, vms: &[vms::Row<'_>]) -> Vec<String> {
         unseen(&picture.kubevirt),
         "its default limits are assumed",
     );
-    let any_moves = vms.iter().any(|row| row.moves());
+    let any_moves = vms.iter().any(vms::Row::moves);
     if any_moves {
         look(
             "other nodes",

@@ -7,6 +7,7 @@ use crate::drain::fate::Fate;
 use crate::drain::machine::hold_deadline;
 use crate::drain::time::Mono;
 use crate::drain::world::MigrationState;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// The row; each VM gets its own part of it.
@@ -100,10 +101,11 @@ fn says(
     }
     let mut text = format!("needs {}", words(need));
     if !grace.is_zero() {
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             ", and {} s for guests that have to be shut down at the end",
             grace.as_secs()
-        ));
+        );
     }
     let exact = |span: Duration| {
         words(Span {

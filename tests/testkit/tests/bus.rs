@@ -437,6 +437,11 @@ impl Authority {
         reason = "a method of an interface has a receiver"
     )]
     #[expect(clippy::type_complexity, reason = "that is its signature")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        clippy::used_underscore_binding,
+        reason = "the arguments of a method of an interface are owned, and all of them are read from the message"
+    )]
     fn check_authorization(
         &self,
         subject: (String, HashMap<String, zbus::OwnedVariant>),

@@ -43,8 +43,14 @@ impl Caller {
             }
             AgentDo::Restore(keys) => (vec!["restore".to_owned()], keys.save.clone()),
             // These print their JSON themselves.
-            AgentDo::Plan(keys) => return Ok(self.looks("plan", keys.save.clone())),
-            AgentDo::Doctor(keys) => return Ok(self.looks("doctor", keys.save.clone())),
+            AgentDo::Plan(keys) => {
+                self.looks("plan", keys.save.clone());
+                return Ok(());
+            }
+            AgentDo::Doctor(keys) => {
+                self.looks("doctor", keys.save.clone());
+                return Ok(());
+            }
             AgentDo::Extend(keys) => {
                 let real = keys.by.0.div_f64(self.speed);
                 let by = format!("{}ms", real.as_millis());

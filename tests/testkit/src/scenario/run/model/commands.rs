@@ -191,7 +191,7 @@ pub(crate) fn trigger(keys: &Keys) -> Result<Trigger, NotPlayed> {
         keep_cordoned: keys.keep_cordoned,
         shutdown_vms: keys.shutdown_vms,
         stop_job: false,
-            signal: String::new(),
+        signal: String::new(),
     })
 }
 
