@@ -163,22 +163,22 @@ fn the_host() {
         ..Holder::default()
     };
     finds("agent", Failure, "does not answer", |f| {
-        f.daemon = Err("x".into())
+        f.daemon = Err("x".into());
     });
     finds("config", Failure, "config check", |f| {
-        f.config = Err("unknown key".into())
+        f.config = Err("unknown key".into());
     });
     finds("config.consent", Note, "never", |f| {
-        f.guests_never_stopped = true
+        f.guests_never_stopped = true;
     });
     finds("logind", Unknown, "cannot be asked", |f| {
-        f.logind = Err("x".into())
+        f.logind = Err("x".into());
     });
     finds("logind.limit", Failure, "zz-vmdrain-agent.conf", |f| {
         logind(f).trouble = "InhibitDelayMaxSec is 5 s".into();
     });
     finds("logind.lock", Failure, "would not wait", |f| {
-        logind(f).held = false
+        logind(f).held = false;
     });
     finds("kubelet.race", Failure, "shutdownGracePeriod", |f| {
         logind(f).others = vec![holder("kubelet", "delay")];
@@ -202,19 +202,19 @@ fn the_units() {
         units(f).hold.active = "inactive".into();
     });
     finds("units.hold", Failure, "no unit", |f| {
-        units(f).hold = UnitState::default()
+        units(f).hold = UnitState::default();
     });
     finds("units.agent", Warning, "next boot", |f| {
-        units(f).agent.file = "disabled".into()
+        units(f).agent.file = "disabled".into();
     });
     finds("units.agent", Warning, "daemon-reload", |f| {
-        units(f).agent.needs_reload = true
+        units(f).agent.needs_reload = true;
     });
     finds("units.job_timeout", Warning, "poweroff.target", |f| {
         units(f).stop_limit = Some(Duration::from_secs(3600));
     });
     finds("units.job_timeout", Note, "no time limit", |f| {
-        units(f).stop_limit = None
+        units(f).stop_limit = None;
     });
     finds("units.containers", Failure, "1 of 2 running", |f| {
         units(f).scopes.push(Scope {
@@ -223,7 +223,7 @@ fn the_units() {
         });
     });
     finds("units.containers", Note, "cgroupfs", |f| {
-        units(f).scopes.clear()
+        units(f).scopes.clear();
     });
 }
 
@@ -244,13 +244,13 @@ fn the_cluster() {
         node(f).machine_id = "xyz".into();
     });
     finds("cluster.identity", Unknown, "as root", |f| {
-        f.machine_id.clear()
+        f.machine_id.clear();
     });
     finds("cluster.node", Warning, "not Ready", |f| {
-        node(f).ready = false
+        node(f).ready = false;
     });
     finds("cluster.cordon", Note, "somebody else", |f| {
-        node(f).unschedulable = true
+        node(f).unschedulable = true;
     });
     finds("cluster.cordon", Warning, "vmdrain.io/cordon-", |f| {
         node(f).cordon = CordonMark::Damaged("x".into());
@@ -274,13 +274,13 @@ fn the_cluster() {
             .push(right("x", false, Err("no answer".into())));
     });
     finds("cluster.sight", Warning, "rbac", |f| {
-        plan(f).blind = vec!["VMIs cannot be seen".into()]
+        plan(f).blind = vec!["VMIs cannot be seen".into()];
     });
     finds("cluster.sight", Note, "other nodes", |f| {
         plan(f).blind = vec!["other nodes cannot be seen".into()];
     });
     finds("kubevirt", Failure, "not installed", |f| {
-        f.cluster.kubevirt = Sight::Missing
+        f.cluster.kubevirt = Sight::Missing;
     });
     finds("kubevirt", Unknown, "no right", |f| {
         f.cluster.kubevirt = Sight::Forbidden {
@@ -288,7 +288,7 @@ fn the_cluster() {
         };
     });
     finds("room", Warning, "uncordon", |f| {
-        f.cluster.others = Some((0, 3))
+        f.cluster.others = Some((0, 3));
     });
 }
 
@@ -318,14 +318,14 @@ fn vms_budgets_and_time() {
         ..PlanVm::default()
     };
     finds("vms", Warning, "would not leave", |f| {
-        plan(f).vms = vec![vm("blocked")]
+        plan(f).vms = vec![vm("blocked")];
     });
     finds("vms", Warning, "runStrategy Always", |f| {
-        plan(f).vms = vec![vm("shut_down")]
+        plan(f).vms = vec![vm("shut_down")];
     });
     finds("vms", Unknown, "answers", |f| plan(f).seen = false);
     finds("room", Warning, "no other node", |f| {
-        plan(f).vms = vec![vm("migrates")]
+        plan(f).vms = vec![vm("migrates")];
     });
     let budget = |class: &str| PlanBudget {
         name: "web".into(),
@@ -342,10 +342,10 @@ fn vms_budgets_and_time() {
         plan(f).budgets = vec![broken];
     });
     finds("budgets", Warning, "add a VM", |f| {
-        plan(f).budgets = vec![budget("no_room")]
+        plan(f).budgets = vec![budget("no_room")];
     });
     finds("budgets", Warning, "heal", |f| {
-        plan(f).budgets = vec![budget("unhealthy_peers")]
+        plan(f).budgets = vec![budget("unhealthy_peers")];
     });
     finds("budgets", Warning, "remove one of", |f| {
         let mut two = budget("allows");

@@ -320,7 +320,7 @@ fn first<T>(
 mod tests {
     use super::*;
 
-    fn candidate<'a>(labels: &'a BTreeMap<String, String>) -> Candidate<'a> {
+    fn candidate(labels: &BTreeMap<String, String>) -> Candidate<'_> {
         Candidate {
             namespace: "shop",
             name: "db-0",

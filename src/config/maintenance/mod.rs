@@ -276,7 +276,7 @@ mod tests {
         .expect("an entry")
     }
 
-    fn heard(args: Value) -> Heard {
+    fn heard(args: &Value) -> Heard {
         let entry = ups();
         Heard {
             path: entry.path,
@@ -305,14 +305,14 @@ mod tests {
             (json!([7, {"WarningLevel": 4}, []]), "another type"),
         ];
         for (args, expected) in table {
-            let said = match ups().fits(&heard(args.clone())) {
+            let said = match ups().fits(&heard(&args)) {
                 Fit::Yes => "yes".to_owned(),
                 Fit::No => "no".to_owned(),
                 Fit::Malformed(why) => why,
             };
             assert!(said.contains(expected), "{args}: {said}");
         }
-        let mut other = heard(json!([device, {"WarningLevel": 4}]));
+        let mut other = heard(&json!([device, {"WarningLevel": 4}]));
         other.path.push('x');
         assert_eq!(ups().fits(&other), Fit::No);
         for (path, expected) in [
@@ -325,7 +325,7 @@ mod tests {
                 path: path.into(),
                 ..ups()
             };
-            let heard = heard(json!([device, {"WarningLevel": 4}]));
+            let heard = heard(&json!([device, {"WarningLevel": 4}]));
             assert_eq!(entry.fits(&heard), expected, "{path}");
         }
     }

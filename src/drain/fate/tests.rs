@@ -1,6 +1,6 @@
 use super::*;
 
-fn facts<'a>(course: Course, owner: &'a Owner, way: Way) -> Facts<'a> {
+fn facts(course: Course, owner: &Owner, way: Way) -> Facts<'_> {
     Facts {
         course,
         reason: "DisksNotLiveMigratable",

@@ -357,7 +357,8 @@ fn where_no_other_node_fits() {
         says(&Needs::default(), &|n| n.name = "n1".into()),
         "there is no other node"
     );
-    let table: [(&str, &dyn Fn(&mut NodeRoom)); 5] = [
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut NodeRoom));
+    let table: [Case<'_>; 5] = [
         ("are not Ready", &|n| n.ready = false),
         ("are cordoned", &|n| n.unschedulable = true),
         ("too little memory", &|n| n.allocatable.clear()),

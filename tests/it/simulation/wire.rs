@@ -72,7 +72,6 @@ impl Run {
     fn carry_out(&mut self, action: &Action) -> Result<Outcome, Broken> {
         let cluster = &mut self.cluster;
         Ok(match action {
-            Action::ReadNode(_) => Outcome::Node(Ok(cluster.node_view())),
             Action::Cordon {
                 resource_version,
                 note,
@@ -142,7 +141,9 @@ impl Run {
             }
             Action::RunHooks { .. } => Outcome::Hooks(Ok(Report::default())),
             // Requests are off in these plans.
-            Action::Acknowledge { .. } => Outcome::Node(Ok(cluster.node_view())),
+            Action::ReadNode(_) | Action::Acknowledge { .. } => {
+                Outcome::Node(Ok(cluster.node_view()))
+            }
             Action::Watch
             | Action::WatchNode
             | Action::Unwatch

@@ -439,7 +439,6 @@ impl Authority {
     #[expect(clippy::type_complexity, reason = "that is its signature")]
     #[expect(
         clippy::needless_pass_by_value,
-        clippy::used_underscore_binding,
         reason = "the arguments of a method of an interface are owned, and all of them are read from the message"
     )]
     fn check_authorization(
@@ -448,6 +447,7 @@ impl Authority {
         action_id: String,
         details: HashMap<String, String>,
         flags: u32,
+        #[allow(clippy::used_underscore_binding, reason = "the macro reads it")]
         _cancellation_id: String,
     ) -> zbus::fdo::Result<((bool, bool, HashMap<String, String>),)> {
         assert_eq!(subject.0, "system-bus-name");

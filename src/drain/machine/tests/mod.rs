@@ -342,6 +342,10 @@ impl Story {
         self
     }
 
+    #[allow(
+        clippy::too_many_lines,
+        reason = "one arm for each action, and every arm is short"
+    )]
     fn act(&mut self, action: Action) -> Option<(EffectId, Outcome)> {
         match action {
             Action::Watch | Action::WatchNode => self.watching = true,
