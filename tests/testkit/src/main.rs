@@ -351,7 +351,7 @@ fn control_plane(command: ControlPlaneCommand) -> anyhow::Result<ExitCode> {
         dir: dir(arguments.place),
     };
     match command {
-        ControlPlaneCommand::Up(arguments) => plane::up(&up(arguments))?,
+        ControlPlaneCommand::Up(arguments) => runtime()?.block_on(plane::up(&up(arguments)))?,
         ControlPlaneCommand::Down(place) => plane::down(&dir(place))?,
         ControlPlaneCommand::Status(place) => {
             if !plane::status(&dir(place))? {

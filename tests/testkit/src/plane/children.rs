@@ -170,6 +170,8 @@ fn begin(birth: &Birth, logs: &Path) -> std::io::Result<Child> {
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("HOME", logs)
+        // virt-api leaves a folder for certificates in it.
+        .env("TMPDIR", logs)
         .envs(COLLECTOR)
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)

@@ -40,18 +40,35 @@ pub fn usual_dir(version: Version) -> PathBuf {
     std::env::temp_dir().join(format!("vmdrain-control-plane-{version}"))
 }
 
-/// Starts a keeper and waits until everything answers.
-pub fn up(up: &Up) -> anyhow::Result<()> {
+/// Starts a keeper and waits until everything answers. Ctrl-C and SIGTERM meanwhile end the keeper, too.
+pub async fn up(up: &Up) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        up.nodes.iter().all(|name| !name.is_empty()),
+        "a node needs a name: --nodes {}",
+        up.nodes.join(",")
+    );
     if let Some(record) = Record::read(&up.dir)? {
         anyhow::ensure!(
             !record.keeper.runs(),
-            "KubeVirt {} is up already in {}; `clustersim control-plane down --dir {}` ends it",
+            "KubeVirt {} {} already in {}; `clustersim control-plane down --dir {}` ends it",
             record.version,
+            if record.is_starting() {
+                "is starting"
+            } else {
+                "is up"
+            },
             up.dir.display(),
             up.dir.display()
         );
         clear(&up.dir)?;
     }
+    // What is not ours must not be lost: `down` removes the folder.
+    let mut there = std::fs::read_dir(&up.dir).into_iter().flatten();
+    anyhow::ensure!(
+        there.next().is_none(),
+        "{} is not empty and has no control plane in it; name a new folder, or an empty one",
+        up.dir.display()
+    );
     super::Binaries::build(up.version)?;
     std::fs::create_dir_all(&up.dir)
         .with_context(|| format!("cannot make {}", up.dir.display()))?;
@@ -72,7 +89,14 @@ pub fn up(up: &Up) -> anyhow::Result<()> {
         command.args(["--address", &address.to_string()]);
     }
     let mut keeper = command.spawn().context("cannot start the keeper")?;
-    let told = wait(&mut keeper, &up.dir, &log);
+    if let Some(process) = Process::of(keeper.id()) {
+        // From now on `status`, `down` and a second `up` know of it.
+        Record::starting(up.version, process).write(&up.dir)?;
+    }
+    let told = tokio::select! {
+        told = wait(&mut keeper, &up.dir, &log) => told,
+        () = interrupted() => Err(anyhow::anyhow!("interrupted; nothing is left running")),
+    };
     if told.is_err() {
         // Everything that it started ends with it.
         let _ = keeper.kill();
@@ -82,7 +106,7 @@ pub fn up(up: &Up) -> anyhow::Result<()> {
 }
 
 /// Follows the keeper's log until it says that everything is there.
-fn wait(keeper: &mut std::process::Child, dir: &Path, log: &Path) -> anyhow::Result<()> {
+async fn wait(keeper: &mut std::process::Child, dir: &Path, log: &Path) -> anyhow::Result<()> {
     const PAUSE: Duration = Duration::from_millis(50);
     let (mut told, mut waited) = (0, Duration::ZERO);
     loop {
@@ -91,7 +115,7 @@ fn wait(keeper: &mut std::process::Child, dir: &Path, log: &Path) -> anyhow::Res
             say(fresh);
             told = text.len();
         }
-        if let Some(record) = Record::read(dir)? {
+        if let Some(record) = Record::read(dir)?.filter(|record| !record.is_starting()) {
             say(&format!("KUBECONFIG  {}\n", record.kubeconfig));
             return Ok(());
         }
@@ -104,7 +128,7 @@ fn wait(keeper: &mut std::process::Child, dir: &Path, log: &Path) -> anyhow::Res
             LONGEST.as_secs(),
             log.display()
         );
-        std::thread::sleep(PAUSE);
+        tokio::time::sleep(PAUSE).await;
         waited += PAUSE;
     }
 }
@@ -136,22 +160,37 @@ pub async fn keep(up: &Up) -> anyhow::Result<()> {
         plane.url(),
         up.nodes.len()
     ));
-    let servers = plane.processes().into_iter();
-    let record = Record {
-        version: up.version.to_string(),
-        url: plane.url(),
-        kubeconfig: plane.kubeconfig(&Who::Admin)?.display().to_string(),
-        keeper: Process::of(std::process::id()).context("/proc is not there")?,
-        servers: servers
-            .filter_map(|(name, id)| Some((name, Process::of(id)?)))
-            .collect(),
-    };
-    record.write(&up.dir)?;
     tokio::select! {
-        () = interrupted() => {}
-        () = plane.keep_alive() => {}
+        () = interrupted() => Ok(()),
+        () = plane.keep_alive() => Ok(()),
+        failed = keep_record(&plane, up) => failed,
     }
-    Ok(())
+}
+
+/// Writes down what runs, and again when a server was started anew. Ends only when that fails.
+async fn keep_record(plane: &ControlPlane, up: &Up) -> anyhow::Result<()> {
+    let kubeconfig = plane.kubeconfig(&Who::Admin)?.display().to_string();
+    let keeper = Process::of(std::process::id()).context("/proc is not there")?;
+    let mut known = None;
+    loop {
+        let servers = plane.processes().into_iter();
+        let record = Record {
+            version: up.version.to_string(),
+            url: plane.url(),
+            kubeconfig: kubeconfig.clone(),
+            keeper,
+            servers: servers
+                .filter_map(|(name, id)| Some((name, Process::of(id)?)))
+                .collect(),
+        };
+        // What has ended for good stays in the record: `status` shall name it.
+        let fewer = |old: &Record| record.servers.len() < old.servers.len();
+        if known.as_ref() != Some(&record) && !known.as_ref().is_some_and(fewer) {
+            record.write(&up.dir)?;
+            known = Some(record);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }
 
 /// Ends everything that runs in a folder, and removes it.
@@ -175,6 +214,18 @@ pub fn status(dir: &Path) -> anyhow::Result<bool> {
         say(&format!("nothing is up in {}\n", dir.display()));
         return Ok(false);
     };
+    if record.is_starting() {
+        let (version, dir) = (&record.version, dir.display());
+        let what = if record.keeper.runs() {
+            "is starting"
+        } else {
+            "has not come up"
+        };
+        say(&format!(
+            "KubeVirt {version} {what} in {dir}; `clustersim control-plane down --dir {dir}` ends it and removes the folder\n"
+        ));
+        return Ok(false);
+    }
     say(&format!(
         "KubeVirt {} at {}\nKUBECONFIG  {}\n",
         record.version, record.url, record.kubeconfig

@@ -65,9 +65,11 @@ pub struct Options {
 impl Options {
     /// A version in a folder, on loopback only, with KubeVirt's own defaults.
     pub fn new(version: Version, dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
         Self {
             version,
-            dir: dir.into(),
+            // Kubeconfigs name files by it.
+            dir: std::path::absolute(&dir).unwrap_or(dir),
             addresses: Vec::new(),
             gates: Vec::new(),
         }

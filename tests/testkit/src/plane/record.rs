@@ -11,6 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::Version;
+
 /// Name of the file.
 const FILE: &str = "control-plane.json";
 
@@ -79,6 +81,22 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// Of a control plane that is not up yet.
+    pub(super) fn starting(version: Version, keeper: Process) -> Self {
+        Self {
+            version: version.to_string(),
+            url: String::new(),
+            kubeconfig: String::new(),
+            keeper,
+            servers: BTreeMap::new(),
+        }
+    }
+
+    /// Nothing can be asked of it yet.
+    pub(super) fn is_starting(&self) -> bool {
+        self.url.is_empty()
+    }
+
     /// The record of a folder; `None` when nothing was started there.
     pub(super) fn read(dir: &Path) -> anyhow::Result<Option<Self>> {
         let path = dir.join(FILE);
@@ -147,13 +165,8 @@ mod tests {
             .unwrap();
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Record::read(dir.path()).unwrap(), None);
-        let record = Record {
-            version: "1.7.0".into(),
-            url: String::new(),
-            kubeconfig: String::new(),
-            keeper: Process::of(child.id()).unwrap(),
-            servers: BTreeMap::new(),
-        };
+        let record = Record::starting(Version::V1_7, Process::of(child.id()).unwrap());
+        assert!(record.is_starting());
         record.write(dir.path()).unwrap();
         assert_eq!(Record::read(dir.path()).unwrap(), Some(record.clone()));
         record.end(Duration::from_secs(5));
