@@ -1,6 +1,7 @@
 //! The integration tests: one binary.
 
 mod cli;
+mod configuration;
 mod estimates;
 mod layering;
 mod scenarios;
