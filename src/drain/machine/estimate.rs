@@ -2,7 +2,8 @@
 
 use super::Machine;
 use super::observe::is_still_here;
-use crate::drain::eta::{Forecast, Job, Knobs, Seen, Stage, forecast};
+use crate::drain::action::Level;
+use crate::drain::eta::{Fits, Forecast, Job, Knobs, Seen, Stage, fits, forecast, words};
 use crate::drain::plan::Scene;
 use crate::drain::policy::Pacing;
 use crate::drain::status::VmPhase;
@@ -10,6 +11,7 @@ use crate::drain::time::Mono;
 use crate::drain::track::{Going, Track};
 use crate::drain::verdict::{Lane, Verdict, Wait};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 impl Machine {
     /// The forecast, and the place in it of each track that is not over.
@@ -28,6 +30,26 @@ impl Machine {
         }
         let knobs = Knobs::new(self.policy.migration_rate, self.our_slots());
         (forecast(&jobs, &knobs, &self.migrations_seen()), places)
+    }
+
+    /// Needed against left, when the drain begins (T31): not enough is told then, not found out at the deadline.
+    pub(super) fn warn_of_time(&mut self, now: Mono) {
+        let need = self.forecast(now).0.whole;
+        let left = self.time_left(now);
+        if fits(need, Duration::ZERO, left) != Fits::No {
+            return;
+        }
+        let then = if self.may_stop() {
+            "guests that have not moved by then are shut down before it"
+        } else {
+            "VMs that have not moved by then are left"
+        };
+        let text = format!(
+            "the VMs need {} and there are {} until the deadline: that is not enough, {then}",
+            words(need),
+            super::show::span(left)
+        );
+        self.loud(Level::Warn, "TimeShort", text);
     }
 
     /// What a plan depends on besides the cluster.

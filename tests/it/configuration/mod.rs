@@ -27,7 +27,10 @@ fn read(file: &str) -> String {
 
 /// Every key with its default, as `config show` prints them.
 fn defaults() -> BTreeMap<String, serde_json::Value> {
-    let loaded = Sources::default().load().expect("defaults are valid");
+    let loaded = match Sources::default().load() {
+        Ok(loaded) => loaded,
+        Err(why) => panic!("{why}"),
+    };
     let shown = loaded.shown().into_iter();
     shown.map(|one| (one.key, one.value)).collect()
 }

@@ -148,7 +148,7 @@ impl Page<'_> {
         let mut meaning = one_line(&field.doc);
         for word in self.types.words(&field.shape).unwrap_or_default() {
             let told = lower(&one_line(&word.doc));
-            let _ = write!(meaning, " `\"{}\"`: {told}", word.word);
+            let _ = write!(meaning, " `\"{}\"`: {told}", word.text);
         }
         let meaning = meaning.replace('|', "\\|");
         let _ = writeln!(self.text, "| `{key}` | {default} | {kind} | {meaning} |");
@@ -203,7 +203,7 @@ fn table<'a>(types: &'a Types, shape: &Shape) -> Result<&'a Table, String> {
 
 fn usual(words: &[Word]) -> Option<&str> {
     let word = words.iter().find(|word| word.usual)?;
-    Some(&word.word)
+    Some(&word.text)
 }
 
 /// The first paragraph as one line, and what follows it.

@@ -1,5 +1,10 @@
 //! What the source says about the configuration: its types, their fields, and the comments on them.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "of Rust's grammar only what a configuration needs is meant"
+)]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use syn::{Attribute, Expr, GenericArgument, Item, Lit, Meta, PathArguments, Type};
@@ -48,7 +53,7 @@ pub(super) struct Table {
 /// One word of a choice.
 #[derive(Clone, Debug)]
 pub(super) struct Word {
-    pub(super) word: String,
+    pub(super) text: String,
     pub(super) doc: Vec<String>,
     /// The one that holds when nothing is said.
     pub(super) usual: bool,
@@ -95,7 +100,7 @@ impl Types {
                 }
                 Item::Enum(it) if serde(&it.attrs).contains("kebab-case") => {
                     let words = it.variants.iter().map(|variant| Word {
-                        word: kebab(&variant.ident.to_string()),
+                        text: kebab(&variant.ident.to_string()),
                         doc: doc(&variant.attrs),
                         usual: variant.attrs.iter().any(|a| a.path().is_ident("default")),
                     });
