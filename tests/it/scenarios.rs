@@ -59,6 +59,7 @@ stories![
     cancel_maintenance_by_hand,
     cancel_nothing,
     cancel_scheduled,
+    cluster_slots_taken,
     consent_always,
     consent_given,
     consent_needed,
