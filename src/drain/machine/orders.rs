@@ -4,7 +4,7 @@ use super::fallback::Falling;
 use super::gates::Gates;
 use super::pending::{Pending, Why};
 use super::undo::Undo;
-use super::{Drain, Machine, hold_deadline};
+use super::{Drain, Machine, hold_deadline, latest_deadline};
 use crate::drain::action::{Action, Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::policy::OnDeadline;
@@ -133,7 +133,8 @@ impl Machine {
             );
             self.tell(Level::Error, "HoldMissing", text);
         }
-        let latest = shutdown.limit.filter(|_| shutdown.held).map(|l| now + l);
+        let limit = shutdown.limit.filter(|_| shutdown.held);
+        let latest = limit.map(|limit| latest_deadline(now, limit));
         if self.asked_at_the_deadline() {
             return self.goes_at_the_deadline(what, latest);
         }

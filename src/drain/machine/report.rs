@@ -166,6 +166,9 @@ impl Machine {
             Phase::Preparing if self.only_cordons() => {
                 format!("the node is cordoned; its VMs stay until the time has come ({soon})")
             }
+            Phase::Preparing if self.drain.as_ref().is_some_and(|d| d.falling.holding) => format!(
+                "the deadline has passed and the node is not cordoned yet; by policy the drain goes on: {remaining} of {total} VM(s) still here"
+            ),
             Phase::Preparing => "cordoning the node and looking at its VMs".into(),
             Phase::Evacuating => {
                 format!("{remaining} of {total} VM(s) still here, {left} until the deadline")

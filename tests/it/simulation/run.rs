@@ -217,8 +217,9 @@ impl Run {
     }
 
     fn is_at_rest(&self) -> bool {
-        // A hold by policy lasts as long as it takes.
-        let rests = |phase: Phase| phase.is_at_rest() || phase == Phase::Holding;
+        // A hold by policy lasts as long as it takes, also on a node that cannot be cordoned.
+        let past = self.stored().is_some_and(|r| r.deadline.0 < self.now);
+        let rests = |phase: Phase| phase.is_at_rest() || phase == Phase::Holding || past;
         self.machine.as_ref().is_none_or(|m| rests(m.phase()))
     }
 
