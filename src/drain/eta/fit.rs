@@ -4,15 +4,15 @@ use super::Knobs;
 use super::span::Span;
 use std::time::Duration;
 
-/// A migration of this drain that is over.
+/// A migration of this drain that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Memory in bytes.
     pub memory: u64,
     /// From its eviction (or from when it got a slot) to its arrival.
     pub took: Duration,
-    /// From there to the end of its old pod.
-    pub tail: Duration,
+    /// From there to the end of its old pod; `None`: it still ends.
+    pub tail: Option<Duration>,
 }
 
 /// The model with its corrections.
@@ -50,8 +50,10 @@ impl Fit {
         for (memory, so_far) in running {
             let copy = copying(memory, knobs.rate);
             let so_far = so_far.as_secs_f64();
-            if so_far > a * setup + b * copy {
-                samples.push((copy, so_far * 1.25));
+            let late = so_far - (a * setup + b * copy);
+            // As late as it is, as late it may be once more.
+            if late > 0.0 {
+                samples.push((copy, so_far + late));
             }
         }
         if samples.len() > seen.len() {
@@ -138,9 +140,10 @@ fn solve(setup: f64, samples: &[(f64, f64)]) -> (f64, f64) {
 
 /// The mean of the tails, with the model's own as one of them.
 fn tail(own: Duration, seen: &[Seen]) -> f64 {
-    let sum: Duration = seen.iter().map(|seen| seen.tail).sum();
-    let count = u32::try_from(seen.len()).unwrap_or(u32::MAX);
-    let own_share = if seen.is_empty() { 1.0 } else { OWN_WEIGHT };
+    let tails: Vec<Duration> = seen.iter().filter_map(|seen| seen.tail).collect();
+    let sum: Duration = tails.iter().sum();
+    let count = u32::try_from(tails.len()).unwrap_or(u32::MAX);
+    let own_share = if tails.is_empty() { 1.0 } else { OWN_WEIGHT };
     (sum.as_secs_f64() + own.as_secs_f64() * own_share) / (f64::from(count) + own_share)
 }
 

@@ -104,7 +104,10 @@ pub(super) fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
     };
     let seen = on_plane(arguments.kubevirt, arguments.dir, work)?;
     if matches!(arguments.output, Format::Json) {
-        say(&format!("{}\n", serde_json::to_string_pretty(&seen.concat())?));
+        say(&format!(
+            "{}\n",
+            serde_json::to_string_pretty(&seen.concat())?
+        ));
     }
     let mut code = ExitCode::SUCCESS;
     for rounds in &seen {

@@ -59,6 +59,9 @@ pub struct Options {
     pub seed: u64,
     /// Whether the verdict holds the whole timeline.
     pub trace: bool,
+    /// How often the status is asked for, as people do who wait, for what it says about the end (on the model); `None`: only what
+    /// the agent publishes by itself is heard.
+    pub ask_every: Option<Duration>,
 }
 
 impl Default for Options {
@@ -66,6 +69,7 @@ impl Default for Options {
         Self {
             seed: 1,
             trace: false,
+            ask_every: None,
         }
     }
 }
@@ -198,6 +202,7 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(catcher));
     let terms = terms(scenario, &settings, Slack::default());
     Player::new(scenario, &cluster, stage, terms, options.trace)
+        .asking(options.ask_every)
         .play()
         .await
 }
