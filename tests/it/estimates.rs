@@ -29,7 +29,7 @@ fn folder() -> PathBuf {
 #[allow(clippy::unwrap_used, reason = "a test")]
 fn play(files: impl Iterator<Item = PathBuf>) -> Vec<Verdict> {
     let options = Options {
-        ask_every: Some(Duration::from_secs(3)),
+        ask_every: Some(Duration::from_secs(1)),
         ..Options::default()
     };
     let stories = files.map(|file| Scenario::load(&file).unwrap());

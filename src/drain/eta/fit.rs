@@ -18,12 +18,34 @@ pub struct Seen {
 /// The model with its corrections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
-    setup: f64,
-    /// Seconds per byte.
-    per_byte: f64,
+    /// Of those that run: by what is over.
+    seen: Line,
+    /// Of those that wait: also by those that run and are late.
+    all: Line,
     tail: f64,
     /// How far off it may be, as a share.
     spread: f64,
+}
+
+/// Seconds of a migration by its size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Line {
+    setup: f64,
+    /// Seconds per byte.
+    per_byte: f64,
+}
+
+impl Line {
+    fn of(knobs: &Knobs, setup: f64, (a, b): (f64, f64)) -> Self {
+        Self {
+            setup: a * setup,
+            per_byte: b * copying(1 << 30, knobs.rate) / f64::from(1 << 30),
+        }
+    }
+
+    fn takes(&self, memory: u64) -> Duration {
+        seconds(self.setup + self.per_byte * bytes(memory))
+    }
 }
 
 /// How much the model's own numbers weigh against one migration that was seen.
@@ -46,7 +68,8 @@ impl Fit {
             .iter()
             .map(|seen| (copying(seen.memory, knobs.rate), seen.took.as_secs_f64()))
             .collect();
-        let (mut a, mut b) = solve(setup, &samples);
+        let (a, b) = solve(setup, &samples);
+        let mut all = (a, b);
         for (memory, so_far) in running {
             let copy = copying(memory, knobs.rate);
             let so_far = so_far.as_secs_f64();
@@ -57,19 +80,24 @@ impl Fit {
             }
         }
         if samples.len() > seen.len() {
-            (a, b) = solve(setup, &samples);
+            all = solve(setup, &samples);
         }
         Self {
-            setup: a * setup,
-            per_byte: b * copying(1 << 30, knobs.rate) / f64::from(1 << 30),
+            seen: Line::of(knobs, setup, (a, b)),
+            all: Line::of(knobs, setup, all),
             tail: tail(knobs.tail, seen),
-            spread: spread(setup, (a, b), &samples),
+            spread: spread(setup, all, &samples),
         }
     }
 
-    /// How long a migration of this size takes.
+    /// How long a migration of this size takes that has not begun.
     pub fn takes(&self, memory: u64) -> Duration {
-        seconds(self.setup + self.per_byte * bytes(memory))
+        self.all.takes(memory)
+    }
+
+    /// How long one takes that runs, had it kept to what was seen: what it is late by is its own.
+    pub fn runs(&self, memory: u64) -> Duration {
+        self.seen.takes(memory)
     }
 
     /// How long its old pod stays afterwards.

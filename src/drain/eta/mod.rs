@@ -129,7 +129,7 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
                 None
             }
             Stage::Moving(so_far) => {
-                let left = left_of(fit.takes(memory(job)), so_far);
+                let left = left_of(fit.runs(memory(job)), so_far);
                 slots.push(Reverse(left));
                 Some(fit.span(left + fit.tail()))
             }
