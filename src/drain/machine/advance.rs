@@ -76,6 +76,7 @@ impl Machine {
         }
         let cordoned = self.drain.as_ref().is_some_and(|d| d.cordoned);
         let seen = self.looked_around(now);
+        let mut begun = false;
         if self.phase == Phase::Preparing && cordoned && seen {
             if !self.passes(Gate::PreDrain, now) {
                 return self.persist();
@@ -83,11 +84,16 @@ impl Machine {
             self.phase = self.working();
             self.forget_marks_elsewhere();
             self.tell_plan(now);
+            begun = true;
         }
+        let uncordoned = seen && !cordoned && self.must_stop_uncordoned(now);
         if self.phase == Phase::Preparing || !seen {
             return;
         }
         let due = self.show_all(now);
+        if begun {
+            self.warn_of_time(now);
+        }
         if self.phase != Phase::Confirming {
             self.phase = self.working();
         }
@@ -97,6 +103,8 @@ impl Machine {
                 self.show_all(now);
             }
             self.maybe_confirm(now);
+        } else if uncordoned {
+            self.stop_uncordoned(due, now);
         }
         self.persist();
     }
@@ -369,7 +377,7 @@ impl Machine {
     }
 
     /// Nothing seems to be left: only fresh lists may say so (design section 3.4).
-    fn maybe_confirm(&mut self, now: Mono) {
+    pub(super) fn maybe_confirm(&mut self, now: Mono) {
         let evicting =
             self.waits_for(|p| matches!(p, Pending::Evict { .. } | Pending::StopGuest { .. }));
         let node = self.policy.node_name.clone();
@@ -413,11 +421,11 @@ impl Machine {
 
 /// What is due now.
 #[derive(Debug, Default)]
-struct Due {
+pub(super) struct Due {
     slots: Slots,
     migrate: Vec<(u64, String)>,
     at_once: Vec<String>,
-    stop: Vec<(Duration, String, StopWhy)>,
+    pub(super) stop: Vec<(Duration, String, StopWhy)>,
     aborts: Vec<(String, ObjectRef)>,
     ask: Vec<(u64, String)>,
 }

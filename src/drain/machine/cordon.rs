@@ -150,6 +150,7 @@ impl Machine {
         };
         if let Some(drain) = &mut self.drain {
             drain.trouble.clone_from(&text);
+            drain.cordon_refused |= fault.class == FaultClass::Denied && !drain.cordoned;
         }
         if fault.class != FaultClass::Conflict {
             self.tell_once("node", Level::Warn, "NodeTrouble", text);

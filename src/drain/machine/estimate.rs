@@ -3,8 +3,9 @@
 use super::Machine;
 use super::index::Index;
 use super::observe::is_still_here;
+use crate::drain::action::Level;
 use crate::drain::budgets::Class;
-use crate::drain::eta::{Forecast, Job, Knobs, Seen, Stage, Stop, forecast};
+use crate::drain::eta::{Fits, Forecast, Job, Knobs, Seen, Stage, Stop, fits, forecast, words};
 use crate::drain::fallback::{Guest, Schedule};
 use crate::drain::judge::Consentless;
 use crate::drain::plan::Scene;
@@ -14,15 +15,27 @@ use crate::drain::time::Mono;
 use crate::drain::track::{Going, Track};
 use crate::drain::verdict::{Blocked, Lane, Verdict, Wait};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 impl Machine {
     /// The forecast, and the place in it of each track that is not over.
     pub(super) fn forecast(&self, now: Mono) -> (Forecast, BTreeMap<&str, usize>) {
+        // At a deadline that is a hold's, nothing ends.
+        let ends_in = (self.ending() != OnDeadline::Hold).then(|| self.time_left(now));
+        self.reckon(&self.stops_foreseen(now), ends_in, now)
+    }
+
+    /// With these stops and this end of the drain; without them: what the VMs would need.
+    fn reckon(
+        &self,
+        stops: &BTreeMap<String, Stop>,
+        ends_in: Option<Duration>,
+        now: Mono,
+    ) -> (Forecast, BTreeMap<&str, usize>) {
         let alive = self
             .tracks
             .iter()
             .filter(|(_, track)| track.ended.is_none() && is_still_here(track.shown));
-        let stops = self.stops_foreseen(now);
         let (mut jobs, mut places) = (Vec::new(), BTreeMap::new());
         for (key, track) in alive {
             places.insert(key.as_str(), jobs.len());
@@ -33,8 +46,7 @@ impl Machine {
             });
         }
         let knobs = Knobs {
-            // At a deadline that is a hold's, nothing ends.
-            ends_in: (self.ending() != OnDeadline::Hold).then(|| self.time_left(now)),
+            ends_in,
             ..Knobs::new(self.policy.migration_rate, self.our_slots())
         };
         (forecast(&jobs, &knobs, &self.migrations_seen()), places)
@@ -62,6 +74,26 @@ impl Machine {
             group.guests.into_iter().map(stop)
         });
         stops.collect()
+    }
+
+    /// Needed against left, when the drain begins (T31): not enough is told then, not found out at the deadline.
+    pub(super) fn warn_of_time(&mut self, now: Mono) {
+        let need = self.reckon(&BTreeMap::new(), None, now).0.whole;
+        let left = self.time_left(now);
+        if fits(need, Duration::ZERO, left) != Fits::No {
+            return;
+        }
+        let then = if self.may_stop() {
+            "guests that have not moved by then are shut down before it"
+        } else {
+            "VMs that have not moved by then are left"
+        };
+        let text = format!(
+            "the VMs need {} and there are {} until the deadline: that is not enough, {then}",
+            words(need),
+            super::show::span(left)
+        );
+        self.loud(Level::Warn, "TimeShort", text);
     }
 
     /// What a plan depends on besides the cluster.

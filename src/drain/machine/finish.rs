@@ -358,7 +358,15 @@ impl Machine {
                 }
             ),
             (false, 0) => "the deadline passed before the node could be confirmed empty".into(),
-            (false, n) => format!("the deadline passed with {n} VM(s) left on node {node}"),
+            (false, n) => {
+                let drain = self.drain.as_ref();
+                let refused = drain.is_some_and(|d| d.cordon_refused && !d.cordoned);
+                let why = match trouble.filter(|_| refused) {
+                    Some(trouble) => format!(", which is not cordoned: {trouble}"),
+                    None => String::new(),
+                };
+                format!("the deadline passed with {n} VM(s) left on node {node}{why}")
+            }
         }
     }
 

@@ -29,6 +29,7 @@ mod schedule;
 mod show;
 mod signalled;
 mod sparing;
+mod uncordoned;
 mod undo;
 
 use super::action::{
@@ -111,6 +112,8 @@ struct Drain {
     end: String,
     /// The last problem of the drain as a whole.
     trouble: String,
+    /// The cordon was refused for want of a right.
+    cordon_refused: bool,
 }
 
 /// The machine. See the module page.

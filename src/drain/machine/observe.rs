@@ -33,6 +33,7 @@ impl Machine {
             self.picture.node = before.node;
         }
         self.update_tracks(now);
+        self.watch_taints();
         self.watch_cordon(now);
     }
 

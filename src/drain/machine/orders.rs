@@ -227,6 +227,7 @@ impl Machine {
             guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
+            cordon_refused: false,
         });
         self.start_preparing();
         // The cordon goes first: what the watches ask must not stand in its way.
@@ -320,6 +321,7 @@ impl Machine {
             guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
+            cordon_refused: false,
         });
         self.start_preparing();
         self.actions.push_back(Action::Watch);

@@ -158,7 +158,7 @@ impl Plan {
     pub fn exit(&self) -> u8 {
         if !self.seen {
             7
-        } else if self.vms.iter().all(PlanVm::is_safe) {
+        } else if self.vms.iter().all(PlanVm::is_safe) && self.time.fits != "no" {
             0
         } else {
             PLAN_EXIT

@@ -48,9 +48,10 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracker::Slack;
 
 use super::words::Rights;
+use super::world::Hook;
 use super::{Problem, Scenario};
 use crate::clock::SimClock;
-use crate::host::{HostOptions, ModelHost};
+use crate::host::{HostHook, HostOptions, ModelHost};
 
 /// How to play.
 #[derive(Clone, Debug)]
@@ -174,6 +175,7 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
             systemd: scenario.host.systemd,
             limit: scenario.host.inhibit_delay_max.0,
             boot_time: scenario.host.boot_time.0,
+            hooks: scenario.hooks.iter().map(on_host).collect(),
         },
     );
     let cluster = match Cluster::start(
@@ -205,6 +207,15 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
         .asking(options.ask_every)
         .play()
         .await
+}
+
+fn on_host(hook: &Hook) -> HostHook {
+    HostHook {
+        gate: hook.gate,
+        name: hook.name.clone(),
+        takes: hook.takes.0,
+        exit: hook.exit,
+    }
 }
 
 /// The agent's configuration: the packaged defaults under the story's `[agent]`.
