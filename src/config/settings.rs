@@ -7,6 +7,7 @@ use super::keys;
 use super::maintenance::Maintenance;
 use super::values::{auto_rate, auto_span, span};
 use crate::drain::hooks::{Knobs, OnFailure};
+use crate::drain::others::{Order, Scope};
 use crate::drain::policy::{
     Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing, seconds,
 };
@@ -66,15 +67,6 @@ impl Default for Cluster {
     }
 }
 
-/// What is drained.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scope {
-    /// The launcher pods of virtual machines and nothing else.
-    #[default]
-    Vms,
-}
-
 /// `[drain]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -93,9 +85,19 @@ pub struct Drain {
     pub max_attempts: u32,
     /// Whether guests may be shut down.
     pub allow_guest_shutdown: Consent,
+    /// With scope `all-pods`: pods may be evicted whose emptyDir data is lost with them. `false`: such a pod stays, and the drain
+    /// ends with exit code 3.
+    pub allow_empty_dir: bool,
+    /// With scope `all-pods`: pods may be evicted that no controller makes again. `false`: such a pod stays, and the drain ends
+    /// with exit code 3.
+    pub allow_unmanaged_pods: bool,
+    /// `[[drain.order]]` tables, with scope `all-pods`; the first that matches a pod counts. `namespace` and `name` (exact, or
+    /// with `*`) and `labels` (values exact or with `*`) select, at least one of them; pods with the smallest `priority` go first,
+    /// the next when those are gone. A pod that no rule matches has 0; KubeVirt's own pods go after all others whatever they say.
+    pub order: Vec<Order>,
     /// Answer to somebody else's uncordon in mid-drain.
     pub on_foreign_uncordon: OnForeignUncordon,
-    /// Label selectors of VMs that are left alone.
+    /// Label selectors of VMs, and with scope `all-pods` of pods, that are left alone.
     pub skip: Vec<Selector>,
 }
 
@@ -108,6 +110,9 @@ impl Default for Drain {
             on_deadline: OnDeadline::default(),
             max_attempts: 3,
             allow_guest_shutdown: Consent::default(),
+            allow_empty_dir: false,
+            allow_unmanaged_pods: false,
+            order: Vec::new(),
             on_foreign_uncordon: OnForeignUncordon::default(),
             skip: Vec::new(),
         }
@@ -189,6 +194,11 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gates {
+    /// How long a drain waits, when the node is empty, for volumes that are still attached to it (`VolumeAttachment` objects);
+    /// what is left then is named, and the drain goes on. Never longer than half of the time to the deadline. Needs
+    /// `rbac/volumes.yaml`. `0s`: not at all.
+    #[serde(with = "span")]
+    pub volume_attachments: Duration,
     /// Where `pre-drain.d`, `post-drain.d` and `pre-release.d` are; empty: no hooks.
     pub hooks: PathBuf,
     /// How long one hook may take.
@@ -202,6 +212,7 @@ impl Default for Gates {
     fn default() -> Self {
         let knobs = Knobs::default();
         Self {
+            volume_attachments: Duration::ZERO,
             hooks: "/etc/vmdrain-agent".into(),
             hook_timeout: knobs.timeout,
             hook_failure: knobs.failure,
@@ -259,8 +270,9 @@ pub struct Constants {
 }
 
 /// Waits that may be left out; any other duration or count of zero makes no sense.
-const MAY_BE_ZERO: [&str; 5] = [
+const MAY_BE_ZERO: [&str; 6] = [
     "budget.margin",
+    "gates.volume_attachments",
     "timing.linger",
     "timing.queue_patience",
     "timing.settle",
@@ -318,6 +330,11 @@ impl Settings {
         for (at, rule) in self.policy.rule.iter().enumerate() {
             if let Some(why) = rule.trouble() {
                 fault("policy.rule", &format!("number {} {why}", at + 1));
+            }
+        }
+        for (at, rule) in self.drain.order.iter().enumerate() {
+            if let Some(why) = rule.trouble() {
+                fault("drain.order", &format!("number {} {why}", at + 1));
             }
         }
         if self.drain.allow_guest_shutdown == Consent::Never {

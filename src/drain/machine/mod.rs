@@ -21,6 +21,7 @@ mod known;
 mod lots;
 mod observe;
 mod orders;
+mod others;
 mod pending;
 mod report;
 mod requests;
@@ -30,6 +31,7 @@ mod show;
 mod signalled;
 mod sparing;
 mod undo;
+mod volumes;
 
 use super::action::{
     Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Source, Token,
@@ -37,6 +39,7 @@ use super::action::{
 use super::again::Owed;
 use super::hooks::Gate;
 use super::judge::Consentless;
+use super::others::OtherTrack;
 use super::pacing::Slots;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
@@ -122,6 +125,8 @@ pub struct Machine {
     node: Option<NodeView>,
     picture: Picture,
     tracks: BTreeMap<String, Track>,
+    /// Pods that are no VM's, by UID; only in a drain of all pods.
+    others: BTreeMap<String, OtherTrack>,
     /// The slots as counted last, for the estimate.
     slots: Slots,
     hold: HoldView,
@@ -165,6 +170,7 @@ impl Machine {
             node: None,
             picture: Picture::default(),
             tracks: BTreeMap::new(),
+            others: BTreeMap::new(),
             slots: Slots::default(),
             hold: HoldView::default(),
             hold_told: HoldTold::default(),

@@ -172,7 +172,7 @@ impl Machine {
         if let Some(drain) = &mut self.drain {
             drain.exit = None;
         }
-        self.actions.push_back(Action::Watch);
+        self.watch();
         self.phase = Phase::Confirming;
         self.retry_done();
     }
@@ -230,7 +230,7 @@ impl Machine {
         self.start_preparing();
         // The cordon goes first: what the watches ask must not stand in its way.
         self.want_cordon(now);
-        self.actions.push_back(Action::Watch);
+        self.watch();
         self.persist();
         self.tell_once(
             "start",
@@ -245,6 +245,7 @@ impl Machine {
         // A drain that begins takes the cordon over; what the boot before has left is its own from here on.
         self.restore = None;
         self.tracks.clear();
+        self.others.clear();
         self.slots = crate::drain::pacing::Slots::default();
         self.told.clear();
         let kept = |p: &Pending| {
@@ -321,7 +322,7 @@ impl Machine {
             trouble: String::new(),
         });
         self.start_preparing();
-        self.actions.push_back(Action::Watch);
+        self.watch();
         let text = format!(
             "drain {} goes on after a restart of the agent",
             record.drain
@@ -364,9 +365,10 @@ impl Machine {
             | Phase::FallingBack
             | Phase::Holding
             | Phase::Confirming
+            | Phase::OtherPods
             | Phase::Gates => self.start_cancel(&text),
             Phase::Drained | Phase::Deadline => {
-                self.actions.push_back(Action::Watch);
+                self.watch();
                 self.start_cancel(&text);
             }
         }
