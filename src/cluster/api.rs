@@ -221,12 +221,13 @@ impl<C: Clock> KubeCluster<C> {
     pub(super) async fn attached(&self) -> Result<Vec<AttachedVolume>, Fault> {
         let collection = Collection::attachments();
         let listed = self.list::<Attachment>(collection.clone()).await;
-        let listed = listed.map_err(|fault| match fault.class {
-            FaultClass::Denied => Fault {
-                text: collection.forbidden(&fault),
-                ..fault
+        let listed = listed.map_err(|fault| Fault {
+            text: if fault.class == FaultClass::Denied {
+                collection.forbidden(&fault)
+            } else {
+                fault.text
             },
-            _ => fault,
+            ..fault
         })?;
         let here = listed
             .into_iter()

@@ -47,15 +47,12 @@ impl Machine {
                 continue;
             }
             here.insert(pod.pod.uid.as_str());
-            match known {
-                Some(track) => {
-                    track.pod = pod.clone();
-                    track.gone = false;
-                }
-                None => {
-                    let track = OtherTrack::new(pod.clone(), now);
-                    self.others.insert(pod.pod.uid.clone(), track);
-                }
+            if let Some(track) = known {
+                track.pod = pod.clone();
+                track.gone = false;
+            } else {
+                let track = OtherTrack::new(pod.clone(), now);
+                self.others.insert(pod.pod.uid.clone(), track);
             }
         }
         let over = self
@@ -142,17 +139,19 @@ impl Machine {
         self.tell_blocked();
         let room = POSTS_IN_FLIGHT.saturating_sub(self.posts_in_flight());
         for key in due.into_iter().take(room) {
-            self.evict_other(key);
+            self.evict_other(&key);
         }
         self.others_can_go()
     }
 
-    fn evict_other(&mut self, key: String) {
-        let Some(pod) = self.others.get(&key).map(|t| t.pod.pod.clone()) else {
+    fn evict_other(&mut self, key: &str) {
+        let Some(pod) = self.others.get(key).map(|t| t.pod.pod.clone()) else {
             return;
         };
-        let id = self.effect(Pending::EvictOther { key: key.clone() });
-        if let Some(track) = self.others.get_mut(&key) {
+        let id = self.effect(Pending::EvictOther {
+            key: key.to_owned(),
+        });
+        if let Some(track) = self.others.get_mut(key) {
             track.in_flight = Some(id);
             track.posts += 1;
         }
@@ -174,13 +173,14 @@ impl Machine {
             Ok(reply) => (judge(&reply), reply.retry_after),
             Err(fault) => (Answer::Unexpected(fault.text), None),
         };
-        let told = match &answer {
-            Answer::Budget { .. } | Answer::SeveralBudgets | Answer::Denied(_) => {
-                let why = refusal(&answer, &track.pod.pod, pdbs);
-                Some(format!("pod {} is not evicted: {why}", track.pod.pod))
-            }
-            _ => None,
-        };
+        let refused = matches!(
+            answer,
+            Answer::Budget { .. } | Answer::SeveralBudgets | Answer::Denied(_)
+        );
+        let told = refused.then(|| {
+            let why = refusal(&answer, &track.pod.pod, pdbs);
+            format!("pod {} is not evicted: {why}", track.pod.pod)
+        });
         let granted = answer == Answer::Granted;
         track.answered(answer, after, now, &timing, jitter);
         if granted && let Some(drain) = &mut self.drain {

@@ -162,8 +162,11 @@ fn a_budget_is_waited_for_until_the_deadline_says_which_pod_is_left() {
         2,
         "asked again after some ten seconds"
     );
-    story.answer_all_with(&refusal);
-    story.wait(1800);
+    while story.phase() == Phase::OtherPods {
+        story.answer_all_with(&refusal);
+        story.wait(20);
+    }
+    assert!(story.now > 1_800_000, "{}", story.now);
     assert_eq!((story.phase(), story.exit()), (Phase::Deadline, Some(3)));
     let told: Vec<_> = story.told.iter().map(|n| n.text.as_str()).collect();
     assert!(

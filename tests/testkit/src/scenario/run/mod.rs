@@ -238,9 +238,9 @@ fn terms(scenario: &Scenario, settings: &Settings, slack: Slack) -> Terms {
 /// A trigger of the story drains all pods.
 fn asks_for_all(scenario: &Scenario) -> bool {
     let mut events = scenario.timeline.iter();
-    events.any(|event| match &event.what {
-        Do::Agent(AgentDo::Trigger(keys)) => keys.scope.as_deref() == Some(Scope::AllPods.word()),
-        _ => false,
+    let all = Some(Scope::AllPods.word());
+    events.any(|event| {
+        matches!(&event.what, Do::Agent(AgentDo::Trigger(keys)) if keys.scope.as_deref() == all)
     })
 }
 

@@ -219,13 +219,14 @@ impl Observer {
         seen.name = name;
         seen.gone = gone;
         seen.first_here |= first;
-        seen.owner = metadata["ownerReferences"]
+        let controller = metadata["ownerReferences"]
             .as_array()
             .into_iter()
             .flatten()
-            .find(|owner| owner["controller"] == true)
+            .find(|owner| owner["controller"] == true);
+        controller
             .map_or("", |owner| text(owner, &["kind"]))
-            .to_owned();
+            .clone_into(&mut seen.owner);
         seen.empty_dir = pod["spec"]["volumes"]
             .as_array()
             .into_iter()
