@@ -50,9 +50,15 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
                 async move { Outcome::Reply(within(limit, cluster.evict(&pod, dry_run)).await) },
             ),
         ),
-        Action::Confirm(id) => (
+        Action::Confirm { id, others } => (
             id,
-            Box::pin(async move { Outcome::Fresh(within(limit * 2, cluster.confirm()).await) }),
+            Box::pin(
+                async move { Outcome::Fresh(within(limit * 2, cluster.confirm(others)).await) },
+            ),
+        ),
+        Action::ReadVolumes(id) => (
+            id,
+            Box::pin(async move { Outcome::Volumes(within(limit, cluster.volumes()).await) }),
         ),
         Action::CancelEvacuation { id, vmi } => (
             id,
@@ -79,6 +85,7 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
         | Action::AskLogind { .. }
         | Action::RunHooks { .. }) => return on_the_host(effect, host, limit),
         Action::Watch
+        | Action::WatchAll
         | Action::WatchNode
         | Action::Unwatch
         | Action::Persist(_)

@@ -6,8 +6,9 @@ use crate::drain::policy::{Consent, seconds};
 use std::time::Duration;
 
 /// Waits that may be left out; any other duration or count of zero makes no sense.
-const MAY_BE_ZERO: [&str; 5] = [
+const MAY_BE_ZERO: [&str; 6] = [
     "budget.margin",
+    "gates.volume_attachments",
     "timing.linger",
     "timing.queue_patience",
     "timing.settle",
@@ -65,6 +66,11 @@ impl Settings {
         for (at, rule) in self.policy.rule.iter().enumerate() {
             if let Some(why) = rule.trouble() {
                 fault("policy.rule", &format!("number {} {why}", at + 1));
+            }
+        }
+        for (at, rule) in self.drain.order.iter().enumerate() {
+            if let Some(why) = rule.trouble() {
+                fault("drain.order", &format!("number {} {why}", at + 1));
             }
         }
         if self.drain.allow_guest_shutdown == Consent::Never {

@@ -11,6 +11,7 @@ pub mod fate;
 pub mod hooks;
 pub mod judge;
 pub mod machine;
+pub mod others;
 pub mod pacing;
 pub mod phase;
 pub mod plan;

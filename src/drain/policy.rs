@@ -4,6 +4,7 @@
 
 use super::boot::{Start, Userspace};
 use super::hooks::Knobs;
+use super::others::Rules;
 use super::time::Mono;
 use super::ways::Ways;
 use serde::{Deserialize, Serialize};
@@ -133,6 +134,10 @@ pub struct Policy {
     pub restore_wait: Duration,
     /// What happens to which VM.
     pub ways: Ways,
+    /// What happens to pods that are no VM's.
+    pub others: Rules,
+    /// How long attached volumes are waited for when the node is empty; zero: not at all.
+    pub volume_wait: Duration,
     /// The finer time constants.
     pub timing: Timing,
 }
@@ -260,6 +265,8 @@ impl Policy {
             restore: true,
             restore_wait: Duration::from_secs(900),
             ways: Ways::default(),
+            others: Rules::default(),
+            volume_wait: Duration::ZERO,
             timing: Timing::default(),
         }
     }

@@ -272,6 +272,7 @@ impl Machine {
                 self.phase = Phase::Idle;
                 self.drain = None;
                 self.tracks.clear();
+                self.others.clear();
                 self.starts_due();
                 self.forget();
                 self.tell(Level::Info, "Restored", text.clone());

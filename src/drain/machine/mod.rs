@@ -21,6 +21,7 @@ mod known;
 mod lots;
 mod observe;
 mod orders;
+mod others;
 mod pending;
 mod report;
 mod requests;
@@ -31,6 +32,7 @@ mod signalled;
 mod sparing;
 mod uncordoned;
 mod undo;
+mod volumes;
 
 use super::action::{
     Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Source, Token,
@@ -38,6 +40,7 @@ use super::action::{
 use super::again::Owed;
 use super::hooks::Gate;
 use super::judge::Consentless;
+use super::others::OtherTrack;
 use super::pacing::Slots;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
@@ -125,6 +128,8 @@ pub struct Machine {
     node: Option<NodeView>,
     picture: Picture,
     tracks: BTreeMap<String, Track>,
+    /// Pods that are no VM's, by UID; only in a drain of all pods.
+    others: BTreeMap<String, OtherTrack>,
     /// The slots as counted last, for the estimate.
     slots: Slots,
     hold: HoldView,
@@ -168,6 +173,7 @@ impl Machine {
             node: None,
             picture: Picture::default(),
             tracks: BTreeMap::new(),
+            others: BTreeMap::new(),
             slots: Slots::default(),
             hold: HoldView::default(),
             hold_told: HoldTold::default(),

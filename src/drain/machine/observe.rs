@@ -55,6 +55,12 @@ impl Machine {
                 fresh: now,
             };
         }
+        if let Some(others) = &fresh.others {
+            self.picture.others = Sight::Seen {
+                value: others.clone(),
+                fresh: now,
+            };
+        }
         self.update_tracks(now);
     }
 
@@ -74,6 +80,7 @@ impl Machine {
         if pods.is_some() {
             self.end_tracks(&index, now);
         }
+        self.see_others(&picture, now);
         self.picture = picture;
     }
 

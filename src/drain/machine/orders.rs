@@ -173,7 +173,7 @@ impl Machine {
         if let Some(drain) = &mut self.drain {
             drain.exit = None;
         }
-        self.actions.push_back(Action::Watch);
+        self.watch();
         self.phase = Phase::Confirming;
         self.retry_done();
     }
@@ -232,7 +232,7 @@ impl Machine {
         self.start_preparing();
         // The cordon goes first: what the watches ask must not stand in its way.
         self.want_cordon(now);
-        self.actions.push_back(Action::Watch);
+        self.watch();
         self.persist();
         self.tell_once(
             "start",
@@ -247,6 +247,7 @@ impl Machine {
         // A drain that begins takes the cordon over; what the boot before has left is its own from here on.
         self.restore = None;
         self.tracks.clear();
+        self.others.clear();
         self.slots = crate::drain::pacing::Slots::default();
         self.told.clear();
         let kept = |p: &Pending| {
@@ -324,7 +325,7 @@ impl Machine {
             cordon_refused: false,
         });
         self.start_preparing();
-        self.actions.push_back(Action::Watch);
+        self.watch();
         let text = format!(
             "drain {} goes on after a restart of the agent",
             record.drain
@@ -367,9 +368,10 @@ impl Machine {
             | Phase::FallingBack
             | Phase::Holding
             | Phase::Confirming
+            | Phase::OtherPods
             | Phase::Gates => self.start_cancel(&text),
             Phase::Drained | Phase::Deadline => {
-                self.actions.push_back(Action::Watch);
+                self.watch();
                 self.start_cancel(&text);
             }
         }

@@ -174,6 +174,7 @@ impl Run {
             | Phase::Evacuating
             | Phase::FallingBack
             | Phase::Confirming
+            | Phase::OtherPods
             | Phase::Gates
             | Phase::Cancelling) => {
                 return Err(format!("stuck in {}: {}", phase.name(), status.says));

@@ -379,7 +379,7 @@ impl Run {
                 self.cluster.changed = true;
                 self.publish();
             }
-            Action::Watch => {
+            Action::Watch | Action::WatchAll => {
                 self.node_only = false;
                 // A new drain does not wait for what the one before has asked.
                 self.watcher.in_flight.clear();
@@ -397,7 +397,8 @@ impl Run {
             | Action::Uncordon { .. }
             | Action::Unmark { .. }
             | Action::Evict { .. }
-            | Action::Confirm(_)
+            | Action::Confirm { .. }
+            | Action::ReadVolumes(_)
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
             | Action::StartVm { .. }

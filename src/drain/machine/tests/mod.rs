@@ -6,6 +6,7 @@ mod falling;
 mod gates;
 mod holding;
 mod lots;
+mod others;
 mod owning;
 mod pace;
 mod requesting;
@@ -31,8 +32,9 @@ use crate::drain::status::{Status, VmStatus};
 use crate::drain::time::Mono;
 use crate::drain::trigger::{Ending, Refusal, Shutdown, Trigger};
 use crate::drain::world::{
-    Compute, CordonMark, Fresh, KubeVirtView, MigrationPhase, MigrationView, NodeView, ObjectRef,
-    Picture, PodPhase, PodView, Sight, Strategy, VmName, VmView, VmiPhase, VmiView,
+    AttachedVolume, Compute, CordonMark, Fresh, KubeVirtView, MigrationPhase, MigrationView,
+    NodeView, ObjectRef, OtherPod, Picture, PodPhase, PodView, Sight, Strategy, VmName, VmView,
+    VmiPhase, VmiView,
 };
 use std::time::Duration;
 
@@ -95,6 +97,9 @@ struct Story {
     hook_runs: Vec<Run>,
     hook_report: Option<Report>,
     hooks_owe: Option<EffectId>,
+    others: Vec<OtherPod>,
+    volumes: Result<Vec<AttachedVolume>, Fault>,
+    volume_looks: usize,
 }
 
 fn policy() -> Policy {
@@ -167,6 +172,9 @@ impl Story {
             hook_runs: Vec::new(),
             hook_report: Some(Report::default()),
             hooks_owe: None,
+            others: Vec::new(),
+            volumes: Ok(Vec::new()),
+            volume_looks: 0,
         }
     }
 
@@ -308,6 +316,10 @@ impl Story {
             } else {
                 Sight::Forbidden { why: forbidden() }
             },
+            others: Sight::Seen {
+                value: self.others.clone(),
+                fresh,
+            },
             kubevirt: Sight::Seen {
                 value: KubeVirtView {
                     version: Some(self.version),
@@ -348,7 +360,7 @@ impl Story {
     )]
     fn act(&mut self, action: Action) -> Option<(EffectId, Outcome)> {
         match action {
-            Action::Watch | Action::WatchNode => self.watching = true,
+            Action::Watch | Action::WatchAll | Action::WatchNode => self.watching = true,
             Action::Unwatch => self.watching = false,
             Action::Persist(record) => self.record = Some(*record),
             Action::ForgetRecord => self.record = None,
@@ -383,8 +395,16 @@ impl Story {
                     dry: dry_run,
                 });
             }
-            Action::Confirm(id) if self.hold_confirms => self.confirms.push(id),
-            Action::Confirm(id) => return Some((id, Outcome::Fresh(Ok(self.fresh())))),
+            Action::Confirm { id, .. } if self.hold_confirms => self.confirms.push(id),
+            Action::Confirm { id, others } => {
+                let mut fresh = self.fresh();
+                fresh.others = others.then(|| self.others.clone());
+                return Some((id, Outcome::Fresh(Ok(fresh))));
+            }
+            Action::ReadVolumes(id) => {
+                self.volume_looks += 1;
+                return Some((id, Outcome::Volumes(self.volumes.clone())));
+            }
             Action::CancelEvacuation { id, vmi } => {
                 self.cancels.push(vmi.name);
                 let answer = self.cancel_answer.clone();
@@ -458,6 +478,7 @@ impl Story {
     fn fresh(&self) -> Fresh {
         Fresh {
             pods: self.pods.clone(),
+            others: None,
             vmis: self.full.then(|| self.vmis.clone()),
             migrations: self.full.then(|| self.migrations.clone()),
             malformed: self.confirm_malformed.clone(),

@@ -31,6 +31,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use vmdrain_agent::config::Settings;
+use vmdrain_agent::drain::others::Scope;
 use vmdrain_agent::drain::policy::Consent;
 
 pub use ending::Ending;
@@ -47,6 +48,8 @@ use rules::Terms;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracker::Slack;
 
+use super::event::Do;
+use super::event::agent::AgentDo;
 use super::words::Rights;
 use super::world::Hook;
 use super::{Problem, Scenario};
@@ -238,11 +241,23 @@ fn terms(scenario: &Scenario, settings: &Settings, slack: Slack) -> Terms {
         allow: scenario.allow.clone(),
         always_stop: settings.drain.allow_guest_shutdown == Consent::Always,
         never_stop: settings.drain.allow_guest_shutdown == Consent::Never,
+        all_pods: settings.drain.scope == Scope::AllPods || asks_for_all(scenario),
+        allow_empty_dir: settings.drain.allow_empty_dir,
+        allow_unmanaged: settings.drain.allow_unmanaged_pods,
         sees_vmis: sees("virtualmachineinstances"),
         can_unmark: scenario.kubevirt.version.minor >= 7 && sees("evacuate"),
         margin: settings.budget.margin,
         slack,
     }
+}
+
+/// A trigger of the story drains all pods.
+fn asks_for_all(scenario: &Scenario) -> bool {
+    let mut events = scenario.timeline.iter();
+    let all = Some(Scope::AllPods.word());
+    events.any(|event| {
+        matches!(&event.what, Do::Agent(AgentDo::Trigger(keys)) if keys.scope.as_deref() == all)
+    })
 }
 
 fn unplayed(scenario: &Scenario, problem: String) -> Verdict {
