@@ -328,6 +328,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             // Reads change nothing, and what frees the host must not hang on a disk.
             effect @ (Action::ReadNode(_)
             | Action::Confirm(_)
+            | Action::LookHere(_)
             | Action::Release(_)
             | Action::RunHooks { .. }
             | Action::Acknowledge { .. }
@@ -341,6 +342,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             | Action::DeleteMigration { .. }
             | Action::StartVm { .. }
             | Action::StopGuest { .. }
+            | Action::TellGuest { .. }
             | Action::AskLogind { .. }) => {
                 let hurry = self.parts.cluster.hurry();
                 self.carry_out(effect, self.records.written(), hurry);

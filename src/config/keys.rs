@@ -6,8 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Keys and sections of the contract that nothing reads yet.
-const NOT_YET: [&str; 9] = [
-    "drain.api_unreachable_timeout",
+const NOT_YET: [&str; 8] = [
     "drain.allow_empty_dir",
     "drain.allow_unmanaged_pods",
     "host.wall",

@@ -89,6 +89,9 @@ pub struct Drain {
     pub deadline: Option<Duration>,
     /// What happens then.
     pub on_deadline: OnDeadline,
+    /// How long the API server may be silent before this host acts alone.
+    #[serde(with = "span")]
+    pub api_unreachable_timeout: Duration,
     /// Failed migrations of one VM after which it is given up.
     pub max_attempts: u32,
     /// Whether guests may be shut down.
@@ -106,6 +109,7 @@ impl Default for Drain {
             scope: Scope::default(),
             deadline: None,
             on_deadline: OnDeadline::default(),
+            api_unreachable_timeout: Duration::from_secs(120),
             max_attempts: 3,
             allow_guest_shutdown: Consent::default(),
             on_foreign_uncordon: OnForeignUncordon::default(),
@@ -165,6 +169,8 @@ pub struct Host {
     pub on_scheduled_shutdown: OnScheduled,
     /// Where logind keeps its files: `shutdown/scheduled` below it tells of a scheduled shutdown.
     pub logind_dir: PathBuf,
+    /// Where the processes of this host are seen.
+    pub proc_dir: PathBuf,
 }
 
 impl Default for Host {
@@ -173,6 +179,7 @@ impl Default for Host {
             state_dir: "/var/lib/vmdrain-agent".into(),
             on_scheduled_shutdown: OnScheduled::default(),
             logind_dir: "/run/systemd".into(),
+            proc_dir: "/proc".into(),
         }
     }
 }
@@ -294,6 +301,9 @@ impl Settings {
         }
         if !self.host.logind_dir.is_absolute() {
             fault("host.logind_dir", "is not an absolute path");
+        }
+        if !self.host.proc_dir.is_absolute() {
+            fault("host.proc_dir", "is not an absolute path");
         }
         let hooks = &self.gates.hooks;
         if !hooks.as_os_str().is_empty() && !hooks.is_absolute() {

@@ -156,10 +156,6 @@ fn every_mistake_names_the_file_and_the_key() {
 fn what_is_planned_is_refused_with_not_yet() {
     let table = [
         ("drain.scope = 'all-pods'", "drain.scope"),
-        (
-            "drain.api_unreachable_timeout = '1m'",
-            "drain.api_unreachable_timeout",
-        ),
         ("drain.allow_empty_dir = true", "drain.allow_empty_dir"),
         ("host.wall = true", "host.wall"),
         (

@@ -108,6 +108,8 @@ pub struct Policy {
     pub deadline: Option<Duration>,
     /// What happens then.
     pub on_deadline: OnDeadline,
+    /// How long the API server may be silent before this host acts alone; never more than a quarter of the time left.
+    pub unreachable: Duration,
     /// Failed migrations of one VM after which it is given up, so that others get its slot.
     pub max_attempts: u32,
     /// Consent to shut guests down.
@@ -197,6 +199,12 @@ pub struct Timing {
     /// What a stopped guest's pod needs besides the guest's own grace period.
     #[serde(with = "seconds")]
     pub stop_slack: Duration,
+    /// While the API server is away this host looks at its own containers so often.
+    #[serde(with = "seconds")]
+    pub look_here: Duration,
+    /// A kubelet has told a guest whose pod's deletion was taken so long before the API server went away.
+    #[serde(with = "seconds")]
+    pub kubelet: Duration,
     /// Time limit of one request.
     #[serde(with = "seconds")]
     pub request: Duration,
@@ -225,6 +233,8 @@ impl Default for Timing {
             short_drain: s(300),
             set_up: s(8),
             stop_slack: s(10),
+            look_here: s(1),
+            kubelet: s(5),
             request: s(10),
         }
     }
@@ -243,6 +253,7 @@ impl Policy {
             pacing: Pacing::default(),
             deadline: None,
             on_deadline: OnDeadline::default(),
+            unreachable: Duration::from_secs(120),
             max_attempts: 3,
             consent: Consent::default(),
             on_foreign_uncordon: OnForeignUncordon::default(),

@@ -60,7 +60,7 @@ impl Machine {
         self.drained(now);
     }
 
-    fn drained(&mut self, now: Mono) {
+    pub(super) fn drained(&mut self, now: Mono) {
         if !self.passes(Gate::PostDrain, now) {
             self.phase = Phase::Gates;
             return;
@@ -78,6 +78,7 @@ impl Machine {
         };
         let by_others = |t: &&Track| t.ended.is_some() && t.by_others;
         let stopped = self.tracks.values().filter(by_others).count();
+        let by = self.empty_by();
         let Some(drain) = &mut self.drain else { return };
         drain.trouble.clear();
         drain.exit = if drain.shutting_down || drain.then.is_none() {
@@ -89,10 +90,10 @@ impl Machine {
             0 => String::new(),
             n => format!("; {n} of them were stopped by others, not moved"),
         };
-        drain.end = format!("no VM is left on the node{alone}{by_others}");
+        drain.end = format!("no VM is left on the node{alone}{by_others}{by}");
         let took = super::show::span(now.since(drain.started));
         let text = format!(
-            "node {} is empty of VMs{alone} after {took}{by_others}",
+            "node {} is empty of VMs{alone} after {took}{by_others}{by}",
             self.policy.node_name
         );
         self.tell_once("end", Level::Info, "Drained", text);
@@ -283,7 +284,7 @@ impl Machine {
         let left = self.leave_the_rest(now);
         // Those that are left are on their way down.
         let told_all = !left.is_empty() && left.iter().all(|(_, stopped)| *stopped);
-        let blind = self.picture.pods.seen().is_none();
+        let blind = self.picture.pods.seen().is_none() && !self.knows_itself();
         self.phase = Phase::Deadline;
         self.actions.push_back(Action::Unwatch);
         let text = self.deadline_text(blind, left.len());

@@ -1,7 +1,9 @@
 //! What begins, changes or ends a drain: commands, shutdown signals, a record of an earlier process.
 
+use super::contact::Contact;
 use super::fallback::Falling;
 use super::gates::Gates;
+use super::local::Local;
 use super::pending::{Pending, Why};
 use super::undo::Undo;
 use super::{Drain, Machine, hold_deadline};
@@ -226,6 +228,8 @@ impl Machine {
             guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
+            contact: Contact::new(now),
+            local: Local::default(),
         });
         self.start_preparing();
         // The cordon goes first: what the watches ask must not stand in its way.
@@ -312,6 +316,8 @@ impl Machine {
                 end: record.released.then_some(OnDeadline::ShutdownVms),
                 ..Falling::default()
             },
+            contact: Contact::new(now),
+            local: Local::default(),
             latest: None,
             gates: Gates::of_record(&record.phase),
             released: false,
