@@ -80,6 +80,16 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
             id,
             Box::pin(async move { Outcome::Reply(within(limit, cluster.stop_guest(&pod)).await) }),
         ),
+        Action::LookHere(id) => (
+            id,
+            Box::pin(async move { Outcome::Local(of_the_host(limit, host.look_here()).await) }),
+        ),
+        Action::TellGuest { id, guest } => (
+            id,
+            Box::pin(
+                async move { Outcome::Told(of_the_host(limit, host.tell_guest(&guest)).await) },
+            ),
+        ),
         effect @ (Action::Release(_)
         | Action::TakeHold(_)
         | Action::AskLogind { .. }
@@ -160,6 +170,20 @@ async fn within<T>(
             text: format!("no answer within {:.1} s", limit.as_secs_f64()),
         })
     })
+}
+
+/// Nothing but the kernel is asked.
+async fn of_the_host<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    let late = |_| {
+        Err(format!(
+            "the host did not answer within {:.1} s",
+            limit.as_secs_f64()
+        ))
+    };
+    tokio::time::timeout(limit, work).await.unwrap_or_else(late)
 }
 
 async fn within_text<T>(

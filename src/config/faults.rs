@@ -43,6 +43,9 @@ impl Settings {
         if !self.host.logind_dir.is_absolute() {
             fault("host.logind_dir", "is not an absolute path");
         }
+        if !self.host.proc_dir.is_absolute() {
+            fault("host.proc_dir", "is not an absolute path");
+        }
         let hooks = &self.gates.hooks;
         if !hooks.as_os_str().is_empty() && !hooks.is_absolute() {
             fault("gates.hooks", "is not an absolute path");

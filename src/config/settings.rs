@@ -87,6 +87,10 @@ pub struct Drain {
     pub deadline: Option<Duration>,
     /// What happens to VMs that are left then. `trigger --on-deadline` overrides it.
     pub on_deadline: OnDeadline,
+    /// How long the API server may be silent before this host acts alone; never more than a quarter of the time left. Then
+    /// the guests that policy and consent allow to be shut down are told on the host itself.
+    #[serde(with = "span")]
+    pub api_unreachable_timeout: Duration,
     /// Failed migrations of one VM, or one without progress (`timing.no_progress`), after which it is given up. Its
     /// guest is then shut down where that is allowed, so that the others get its migration slot.
     pub max_attempts: u32,
@@ -118,6 +122,7 @@ impl Default for Drain {
             scope: Scope::default(),
             deadline: None,
             on_deadline: OnDeadline::default(),
+            api_unreachable_timeout: Duration::from_secs(120),
             max_attempts: 3,
             allow_guest_shutdown: Consent::default(),
             allow_empty_dir: false,
@@ -183,6 +188,8 @@ pub struct Host {
     /// Where logind keeps its files. The agent watches `shutdown/` below it to see at once that a shutdown was
     /// scheduled, which systemd 256 and older tell nobody. An absolute path.
     pub logind_dir: PathBuf,
+    /// Where the processes of this host are seen.
+    pub proc_dir: PathBuf,
 }
 
 impl Default for Host {
@@ -191,6 +198,7 @@ impl Default for Host {
             state_dir: "/var/lib/vmdrain-agent".into(),
             on_scheduled_shutdown: OnScheduled::default(),
             logind_dir: "/run/systemd".into(),
+            proc_dir: "/proc".into(),
         }
     }
 }

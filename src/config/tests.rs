@@ -156,10 +156,6 @@ fn every_mistake_names_the_file_and_the_key() {
 #[test]
 fn what_is_planned_is_refused_with_not_yet() {
     let table = [
-        (
-            "drain.api_unreachable_timeout = '1m'",
-            "drain.api_unreachable_timeout",
-        ),
         ("host.wall = true", "host.wall"),
         ("coordination.slots = 1", "coordination.slots"),
         ("report.keep = 5", "report.keep"),

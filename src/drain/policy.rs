@@ -112,6 +112,8 @@ pub struct Policy {
     pub deadline: Option<Duration>,
     /// What happens then.
     pub on_deadline: OnDeadline,
+    /// How long the API server may be silent before this host acts alone; never more than a quarter of the time left.
+    pub unreachable: Duration,
     /// Failed migrations of one VM after which it is given up, so that others get its slot.
     pub max_attempts: u32,
     /// Consent to shut guests down.
@@ -208,6 +210,12 @@ pub struct Timing {
     /// What the pod of a guest that is shut down needs besides the guest's own grace period.
     #[serde(with = "seconds")]
     pub stop_slack: Duration,
+    /// While the API server is away this host looks at its own containers so often.
+    #[serde(with = "seconds")]
+    pub look_here: Duration,
+    /// A kubelet has told a guest whose pod's deletion was taken so long before the API server went away.
+    #[serde(with = "seconds")]
+    pub kubelet: Duration,
     /// Time limit of one request; set by `cluster.request_timeout`.
     #[serde(with = "seconds")]
     pub request: Duration,
@@ -236,6 +244,8 @@ impl Default for Timing {
             short_drain: s(300),
             set_up: s(8),
             stop_slack: s(10),
+            look_here: s(1),
+            kubelet: s(5),
             request: s(10),
         }
     }
@@ -254,6 +264,7 @@ impl Policy {
             pacing: Pacing::default(),
             deadline: None,
             on_deadline: OnDeadline::default(),
+            unreachable: Duration::from_secs(120),
             max_attempts: 3,
             consent: Consent::default(),
             on_foreign_uncordon: OnForeignUncordon::default(),

@@ -46,6 +46,8 @@ pub struct Track {
     pub memory: u64,
     /// How long its pod may take to end.
     pub grace: Duration,
+    /// Its group in the stop order; 0 without one.
+    pub order: i64,
     /// First seen.
     pub first_seen: Mono,
     /// The request that is on its way, and whether it only asks.

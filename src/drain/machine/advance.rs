@@ -78,6 +78,9 @@ impl Machine {
         if self.only_cordons() {
             return self.persist();
         }
+        if self.local_step(now) {
+            return self.persist();
+        }
         let cordoned = self.drain.as_ref().is_some_and(|d| d.cordoned);
         let seen = self.looked_around(now);
         let mut begun = false;

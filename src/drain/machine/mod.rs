@@ -8,6 +8,7 @@
 mod advance;
 mod again;
 mod beyond;
+mod contact;
 mod cordon;
 mod ending;
 mod estimate;
@@ -18,6 +19,7 @@ mod guests;
 mod holding;
 mod index;
 mod known;
+mod local;
 mod lots;
 mod observe;
 mod orders;
@@ -50,10 +52,12 @@ use super::time::Mono;
 use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture, VmName};
+use contact::Contact;
 use fallback::Falling;
 use gates::Gates;
 use holding::HoldTold;
 pub use holding::note as holder_note;
+use local::Local;
 pub(in crate::drain) use lots::{chosen, owner_of};
 use pending::Sent;
 use requests::{REQUEST, Requests, watches};
@@ -101,6 +105,10 @@ struct Drain {
     abort_migrations: bool,
     /// How it ends, as far as the clock or a person has decided that.
     falling: Falling,
+    /// Whether the API server is there.
+    contact: Contact,
+    /// What this host does by itself while it is not.
+    local: Local,
     /// logind does not wait longer than until then.
     latest: Option<Mono>,
     /// Which gates are open.

@@ -1,7 +1,9 @@
 //! What begins, changes or ends a drain: commands, shutdown signals, a record of an earlier process.
 
+use super::contact::Contact;
 use super::fallback::Falling;
 use super::gates::Gates;
+use super::local::Local;
 use super::pending::{Pending, Why};
 use super::undo::Undo;
 use super::{Drain, Machine, hold_deadline, latest_deadline};
@@ -228,6 +230,8 @@ impl Machine {
             end: String::new(),
             trouble: String::new(),
             cordon_refused: false,
+            contact: Contact::new(now),
+            local: Local::default(),
         });
         self.start_preparing();
         // The cordon goes first: what the watches ask must not stand in its way.
@@ -315,6 +319,8 @@ impl Machine {
                 end: record.released.then_some(OnDeadline::ShutdownVms),
                 ..Falling::default()
             },
+            contact: Contact::new(now),
+            local: Local::default(),
             latest: None,
             gates: Gates::of_record(&record.phase),
             released: false,

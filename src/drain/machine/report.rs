@@ -30,7 +30,10 @@ impl Machine {
             version: env!("CARGO_PKG_VERSION").into(),
             node: self.policy.node_name.clone(),
             state: self.phase.name().into(),
-            says: self.says(remaining, vms.len(), now),
+            says: match self.alone_says(now) {
+                Some(alone) => format!("{}; {alone}", self.says(remaining, vms.len(), now)),
+                None => self.says(remaining, vms.len(), now),
+            },
             drain: self.drain.as_ref().map(|_| DrainStatus {
                 eta: forecast
                     .filter(|(f, _)| f.vms.len() > f.unknown)
