@@ -51,7 +51,7 @@ impl Contact {
     fn failed(&mut self, why: &str, proves: bool) {
         self.failing = true;
         self.proven |= proves;
-        self.why = why.to_owned();
+        why.clone_into(&mut self.why);
     }
 }
 
@@ -73,10 +73,10 @@ impl Machine {
             drain.contact.heard(*at);
         }
         let broken = words.iter().filter_map(|word| word.as_ref().err());
-        let since = broken
+        let mut since = broken
             .flatten()
             .filter(|(_, at)| *at >= drain.contact.reached);
-        if let Some((why, _)) = since.last() {
+        if let Some((why, _)) = since.next_back() {
             drain.contact.failed(why, false);
         }
     }
