@@ -6,8 +6,9 @@ use crate::drain::policy::{Consent, seconds};
 use std::time::Duration;
 
 /// Waits that may be left out; any other duration or count of zero makes no sense.
-const MAY_BE_ZERO: [&str; 5] = [
+const MAY_BE_ZERO: [&str; 6] = [
     "budget.margin",
+    "gates.volume_attachments",
     "timing.linger",
     "timing.queue_patience",
     "timing.settle",
@@ -42,6 +43,9 @@ impl Settings {
         if !self.host.logind_dir.is_absolute() {
             fault("host.logind_dir", "is not an absolute path");
         }
+        if !self.host.proc_dir.is_absolute() {
+            fault("host.proc_dir", "is not an absolute path");
+        }
         let hooks = &self.gates.hooks;
         if !hooks.as_os_str().is_empty() && !hooks.is_absolute() {
             fault("gates.hooks", "is not an absolute path");
@@ -65,6 +69,11 @@ impl Settings {
         for (at, rule) in self.policy.rule.iter().enumerate() {
             if let Some(why) = rule.trouble() {
                 fault("policy.rule", &format!("number {} {why}", at + 1));
+            }
+        }
+        for (at, rule) in self.drain.order.iter().enumerate() {
+            if let Some(why) = rule.trouble() {
+                fault("drain.order", &format!("number {} {why}", at + 1));
             }
         }
         if self.drain.allow_guest_shutdown == Consent::Never {

@@ -3,6 +3,7 @@
 use super::settings::Settings;
 use super::values::span_text;
 use crate::drain::hooks::Knobs;
+use crate::drain::others::Rules;
 use crate::drain::policy::{Policy, Timing};
 use crate::drain::ways::Ways;
 use serde_json::{Map, Value};
@@ -16,6 +17,7 @@ impl Settings {
             pacing: self.drain.pacing,
             deadline: self.drain.deadline,
             on_deadline: self.drain.on_deadline,
+            unreachable: self.drain.api_unreachable_timeout,
             max_attempts: self.drain.max_attempts,
             consent: self.drain.allow_guest_shutdown,
             on_foreign_uncordon: self.drain.on_foreign_uncordon,
@@ -34,6 +36,14 @@ impl Settings {
                 rules: self.policy.rule.clone(),
                 skip: self.drain.skip.clone(),
             },
+            others: Rules {
+                scope: self.drain.scope,
+                empty_dir: self.drain.allow_empty_dir,
+                unmanaged: self.drain.allow_unmanaged_pods,
+                order: self.drain.order.clone(),
+                skip: self.drain.skip.clone(),
+            },
+            volume_wait: self.gates.volume_attachments,
             timing: Timing {
                 request: self.cluster.request_timeout,
                 ..self.timing.core
@@ -57,9 +67,11 @@ impl Settings {
         let quicken = |span: Duration| Duration::from_secs_f64(span.as_secs_f64() / factor);
         for span in [
             &mut fast.cluster.request_timeout,
+            &mut fast.drain.api_unreachable_timeout,
             &mut fast.budget.margin,
             &mut fast.restore.wait,
             &mut fast.gates.hook_timeout,
+            &mut fast.gates.volume_attachments,
         ] {
             *span = quicken(*span);
         }

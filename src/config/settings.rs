@@ -9,6 +9,7 @@
 use super::maintenance::Maintenance;
 use super::values::{auto_rate, auto_span, span};
 use crate::drain::hooks::{Knobs, OnFailure};
+use crate::drain::others::{Order, Scope};
 use crate::drain::policy::{Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing};
 use crate::drain::ways::{Rule, Selector, Way};
 use serde::{Deserialize, Serialize};
@@ -72,22 +73,13 @@ impl Default for Cluster {
     }
 }
 
-/// What is drained.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scope {
-    /// Virtual machines and nothing else.
-    #[default]
-    Vms,
-}
-
 /// `[drain]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Drain {
     /// When VMs that migrate are evicted.
     pub pacing: Pacing,
-    /// What is drained.
+    /// What is drained. `trigger --scope` overrides it.
     pub scope: Scope,
     /// How long a drain may take. `"auto"`: when the host is going down, what logind allows less `budget.margin`;
     /// otherwise `timing.default_deadline`. `trigger --deadline` overrides it.
@@ -95,17 +87,31 @@ pub struct Drain {
     pub deadline: Option<Duration>,
     /// What happens to VMs that are left then. `trigger --on-deadline` overrides it.
     pub on_deadline: OnDeadline,
+    /// How long the API server may be silent before this host acts alone; never more than a quarter of the time left. Then
+    /// the guests that policy and consent allow to be shut down are told on the host itself.
+    #[serde(with = "span")]
+    pub api_unreachable_timeout: Duration,
     /// Failed migrations of one VM, or one without progress (`timing.no_progress`), after which it is given up. Its
     /// guest is then shut down where that is allowed, so that the others get its migration slot.
     pub max_attempts: u32,
     /// Whether guests that cannot migrate, or not in time, may be shut down. `trigger --allow-guest-shutdown` allows it
     /// for one drain.
     pub allow_guest_shutdown: Consent,
+    /// With scope `all-pods`: pods may be evicted whose emptyDir data is lost with them. `false`: such a pod stays, and the drain
+    /// ends with exit code 3.
+    pub allow_empty_dir: bool,
+    /// With scope `all-pods`: pods may be evicted that no controller makes again. `false`: such a pod stays, and the drain ends
+    /// with exit code 3.
+    pub allow_unmanaged_pods: bool,
+    /// `[[drain.order]]` tables, with scope `all-pods`; the first that matches a pod counts. `namespace` and `name` (exact, or
+    /// with `*`) and `labels` (values exact or with `*`) select, at least one of them; pods with the smallest `priority` go first,
+    /// the next when those are gone. A pod that no rule matches has 0; KubeVirt's own pods go after all others whatever they say.
+    pub order: Vec<Order>,
     /// What is done when somebody else uncordons the node in mid-drain.
     pub on_foreign_uncordon: OnForeignUncordon,
     /// Label selectors (`"app=db"`, `"app!=db"`, `"app"`, `"!app"`, joined by commas) of VMs that are left alone, whatever
     /// they or `[policy]` say: `["example.com/pinned", "app=licence,tier!=test"]`. The labels are those of the
-    /// launcher pod, which has all of the VM's template. What `leave` means is told in [vms.md](vms.md).
+    /// launcher pod, which has all of the VM's template. With scope `all-pods` other pods that match stay as well. What `leave` means is told in [vms.md](vms.md).
     pub skip: Vec<Selector>,
 }
 
@@ -116,8 +122,12 @@ impl Default for Drain {
             scope: Scope::default(),
             deadline: None,
             on_deadline: OnDeadline::default(),
+            api_unreachable_timeout: Duration::from_secs(120),
             max_attempts: 3,
             allow_guest_shutdown: Consent::default(),
+            allow_empty_dir: false,
+            allow_unmanaged_pods: false,
+            order: Vec::new(),
             on_foreign_uncordon: OnForeignUncordon::default(),
             skip: Vec::new(),
         }
@@ -178,6 +188,8 @@ pub struct Host {
     /// Where logind keeps its files. The agent watches `shutdown/` below it to see at once that a shutdown was
     /// scheduled, which systemd 256 and older tell nobody. An absolute path.
     pub logind_dir: PathBuf,
+    /// Where the processes of this host are seen.
+    pub proc_dir: PathBuf,
 }
 
 impl Default for Host {
@@ -186,6 +198,7 @@ impl Default for Host {
             state_dir: "/var/lib/vmdrain-agent".into(),
             on_scheduled_shutdown: OnScheduled::default(),
             logind_dir: "/run/systemd".into(),
+            proc_dir: "/proc".into(),
         }
     }
 }
@@ -204,6 +217,11 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gates {
+    /// How long a drain waits, when the node is empty, for volumes that are still attached to it (`VolumeAttachment` objects);
+    /// what is left then is named, and the drain goes on. Never longer than half of the time to the deadline. Needs
+    /// `rbac/volumes.yaml`. `"0s"`: not at all.
+    #[serde(with = "span")]
+    pub volume_attachments: Duration,
     /// The directory with `pre-drain.d`, `post-drain.d` and `pre-release.d`: programs of the administrator's that run at
     /// these gates ([maintenance.md](maintenance.md)). Empty: none. An absolute path; another one takes effect at the
     /// next start.
@@ -220,6 +238,7 @@ impl Default for Gates {
     fn default() -> Self {
         let knobs = Knobs::default();
         Self {
+            volume_attachments: Duration::ZERO,
             hooks: "/etc/vmdrain-agent".into(),
             hook_timeout: knobs.timeout,
             hook_failure: knobs.failure,

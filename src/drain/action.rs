@@ -2,9 +2,10 @@
 
 use super::answer::Reply;
 use super::hooks::{Report, Run};
+use super::local::{LocalGuest, LocalView};
 use super::record::Record;
 use super::trigger::{Ending, Refusal, Schedule, Shutdown, Then, Trigger};
-use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
+use super::world::{AttachedVolume, CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub struct Token(pub u64);
 pub enum Action {
     /// Start the watches; pictures follow as [`Input::Picture`].
     Watch,
+    /// The same, with the pods of this node that are no VM's.
+    WatchAll,
     /// Start a watch of the own Node alone; pictures follow in which nothing else is settled.
     WatchNode,
     /// Stop the watches: an idle agent makes no request.
@@ -70,7 +73,14 @@ pub enum Action {
         dry_run: bool,
     },
     /// Fresh quorum lists of pods, and of VMIs and VMIMs where they can be read. Answer: [`Outcome::Fresh`].
-    Confirm(EffectId),
+    Confirm {
+        /// Number of this effect.
+        id: EffectId,
+        /// Also the pods that are no VM's.
+        others: bool,
+    },
+    /// Which volumes are attached to this node. Answer: [`Outcome::Volumes`].
+    ReadVolumes(EffectId),
     /// PUT `virtualmachineinstances/<name>/evacuate/cancel` with this node's name. Answer: [`Outcome::Reply`].
     CancelEvacuation {
         /// Number of this effect.
@@ -99,6 +109,17 @@ pub enum Action {
         id: EffectId,
         /// The pod; `uid` is the precondition.
         pod: ObjectRef,
+    },
+    /// Look which `compute` containers of launcher pods run on this host, without the API server.
+    /// Answer: [`Outcome::Local`].
+    LookHere(EffectId),
+    /// SIGTERM to the init process of one `compute` container: its virt-launcher asks for a clean shutdown of the guest.
+    /// Answer: [`Outcome::Told`].
+    TellGuest {
+        /// Number of this effect.
+        id: EffectId,
+        /// Whom.
+        guest: LocalGuest,
     },
     /// Write the record down, before anything that follows in the queue happens.
     Persist(Box<Record>),
@@ -250,10 +271,16 @@ pub enum Outcome {
     Reply(Result<Reply, Fault>),
     /// Fresh lists.
     Fresh(Result<Fresh, Fault>),
+    /// Volumes that are attached to this node.
+    Volumes(Result<Vec<AttachedVolume>, Fault>),
     /// The lock after a release or a take.
     Hold(Result<HoldView, String>),
     /// logind's answer.
     Logind(LogindAnswer),
+    /// What runs on this host, or why nobody can say.
+    Local(Result<LocalView, String>),
+    /// The signal was sent (or its process had ended before), or why not.
+    Told(Result<(), String>),
     /// How the hooks ended, or why nobody can say.
     Hooks(Result<Report, String>),
 }

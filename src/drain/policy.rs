@@ -4,6 +4,7 @@
 
 use super::boot::{Start, Userspace};
 use super::hooks::Knobs;
+use super::others::Rules;
 use super::time::Mono;
 use super::ways::Ways;
 use serde::{Deserialize, Serialize};
@@ -111,6 +112,8 @@ pub struct Policy {
     pub deadline: Option<Duration>,
     /// What happens then.
     pub on_deadline: OnDeadline,
+    /// How long the API server may be silent before this host acts alone; never more than a quarter of the time left.
+    pub unreachable: Duration,
     /// Failed migrations of one VM after which it is given up, so that others get its slot.
     pub max_attempts: u32,
     /// Consent to shut guests down.
@@ -133,6 +136,10 @@ pub struct Policy {
     pub restore_wait: Duration,
     /// What happens to which VM.
     pub ways: Ways,
+    /// What happens to pods that are no VM's.
+    pub others: Rules,
+    /// How long attached volumes are waited for when the node is empty; zero: not at all.
+    pub volume_wait: Duration,
     /// The finer time constants.
     pub timing: Timing,
 }
@@ -203,6 +210,12 @@ pub struct Timing {
     /// What the pod of a guest that is shut down needs besides the guest's own grace period.
     #[serde(with = "seconds")]
     pub stop_slack: Duration,
+    /// While the API server is away this host looks at its own containers so often.
+    #[serde(with = "seconds")]
+    pub look_here: Duration,
+    /// A kubelet has told a guest whose pod's deletion was taken so long before the API server went away.
+    #[serde(with = "seconds")]
+    pub kubelet: Duration,
     /// Time limit of one request; set by `cluster.request_timeout`.
     #[serde(with = "seconds")]
     pub request: Duration,
@@ -231,6 +244,8 @@ impl Default for Timing {
             short_drain: s(300),
             set_up: s(8),
             stop_slack: s(10),
+            look_here: s(1),
+            kubelet: s(5),
             request: s(10),
         }
     }
@@ -249,6 +264,7 @@ impl Policy {
             pacing: Pacing::default(),
             deadline: None,
             on_deadline: OnDeadline::default(),
+            unreachable: Duration::from_secs(120),
             max_attempts: 3,
             consent: Consent::default(),
             on_foreign_uncordon: OnForeignUncordon::default(),
@@ -260,6 +276,8 @@ impl Policy {
             restore: true,
             restore_wait: Duration::from_secs(900),
             ways: Ways::default(),
+            others: Rules::default(),
+            volume_wait: Duration::ZERO,
             timing: Timing::default(),
         }
     }

@@ -138,7 +138,8 @@ enum Term {
 }
 
 impl Selector {
-    fn fits(&self, labels: &BTreeMap<String, String>) -> bool {
+    /// Every term holds for these labels.
+    pub fn fits(&self, labels: &BTreeMap<String, String>) -> bool {
         self.terms.iter().all(|term| match term {
             Term::Is(key, value) => labels.get(key) == Some(value),
             Term::IsNot(key, value) => labels.get(key) != Some(value),

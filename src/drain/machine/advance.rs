@@ -41,6 +41,7 @@ impl Machine {
             | Phase::FallingBack
             | Phase::Holding
             | Phase::Confirming
+            | Phase::OtherPods
             | Phase::Gates
             | Phase::Idle
             | Phase::Restoring
@@ -68,10 +69,16 @@ impl Machine {
         }
         self.want_cordon(now);
         if self.phase == Phase::Gates {
-            // The hooks' end decides what is next.
-            return self.persist();
+            // The hooks' end, or that of the volumes, decides what is next.
+            self.volumes_step(now);
+            if self.phase == Phase::Gates {
+                return self.persist();
+            }
         }
         if self.only_cordons() {
+            return self.persist();
+        }
+        if self.local_step(now) {
             return self.persist();
         }
         let cordoned = self.drain.as_ref().is_some_and(|d| d.cordoned);
@@ -94,8 +101,11 @@ impl Machine {
         if begun {
             self.warn_of_time(now);
         }
-        if self.phase != Phase::Confirming {
+        if !matches!(self.phase, Phase::Confirming | Phase::OtherPods) {
             self.phase = self.working();
+        }
+        if self.phase != Phase::OtherPods {
+            self.others_wait(now);
         }
         if cordoned {
             if self.send(due, now) {
@@ -385,9 +395,12 @@ impl Machine {
         let lingers = |pod: &PodView| self.lingers(pod, now);
         let left = !left_here(&self.picture, &node, lingers, &alone).is_empty();
         if left || evicting || self.owes_now() {
-            if self.phase == Phase::Confirming {
+            if matches!(self.phase, Phase::Confirming | Phase::OtherPods) {
                 self.phase = self.working();
             }
+            return;
+        }
+        if self.phase == Phase::OtherPods && self.others_step(now) {
             return;
         }
         if self.waits_for(|p| matches!(p, Pending::Confirm { .. })) {
@@ -399,7 +412,8 @@ impl Machine {
             return;
         }
         let id = self.effect(Pending::Confirm { since: now });
-        self.actions.push_back(Action::Confirm(id));
+        let others = self.all_pods();
+        self.actions.push_back(Action::Confirm { id, others });
     }
 
     /// Its VM has moved for longer than a source pod needs to end: only a sidecar, or a forgotten process,

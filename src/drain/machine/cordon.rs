@@ -24,6 +24,8 @@ impl Machine {
                 );
             }
             (Why::Boot, result) => self.read_after_boot(result, now),
+            // That it has answered is all that was asked.
+            (Why::Contact, _) => {}
             (Why::Drain, Ok(node)) => self.read_for_drain(node, now),
             (Why::Undo, Ok(node)) => self.read_for_undo(node),
             (Why::Drain, Err(fault)) => self.node_trouble("cannot read the node", &fault, now),
@@ -272,6 +274,7 @@ impl Machine {
                 self.phase = Phase::Idle;
                 self.drain = None;
                 self.tracks.clear();
+                self.others.clear();
                 self.starts_due();
                 self.forget();
                 self.tell(Level::Info, "Restored", text.clone());
@@ -290,7 +293,7 @@ impl Machine {
                     ))),
                 );
             }
-            (Why::Undo | Why::Drain, Ok(node)) => {
+            (Why::Undo | Why::Drain | Why::Contact, Ok(node)) => {
                 let text = format!("node {} is uncordoned", node.name);
                 self.node = Some(node);
                 if let Some(drain) = &mut self.drain {
@@ -301,7 +304,7 @@ impl Machine {
                 self.retry_done();
                 self.tell(Level::Info, "Uncordoned", text);
             }
-            (Why::Undo | Why::Drain, Err(fault)) => {
+            (Why::Undo | Why::Drain | Why::Contact, Err(fault)) => {
                 self.undo_trouble("cannot uncordon the node", &fault, now);
             }
         }

@@ -8,6 +8,7 @@
 mod advance;
 mod again;
 mod beyond;
+mod contact;
 mod cordon;
 mod ending;
 mod estimate;
@@ -18,9 +19,11 @@ mod guests;
 mod holding;
 mod index;
 mod known;
+mod local;
 mod lots;
 mod observe;
 mod orders;
+mod others;
 mod pending;
 mod report;
 mod requests;
@@ -31,6 +34,7 @@ mod signalled;
 mod sparing;
 mod uncordoned;
 mod undo;
+mod volumes;
 
 use super::action::{
     Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Source, Token,
@@ -38,6 +42,7 @@ use super::action::{
 use super::again::Owed;
 use super::hooks::Gate;
 use super::judge::Consentless;
+use super::others::OtherTrack;
 use super::pacing::Slots;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
@@ -47,10 +52,12 @@ use super::time::Mono;
 use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture, VmName};
+use contact::Contact;
 use fallback::Falling;
 use gates::Gates;
 use holding::HoldTold;
 pub use holding::note as holder_note;
+use local::Local;
 pub(in crate::drain) use lots::{chosen, owner_of};
 use pending::Sent;
 use requests::{REQUEST, Requests, watches};
@@ -98,6 +105,10 @@ struct Drain {
     abort_migrations: bool,
     /// How it ends, as far as the clock or a person has decided that.
     falling: Falling,
+    /// Whether the API server is there.
+    contact: Contact,
+    /// What this host does by itself while it is not.
+    local: Local,
     /// logind does not wait longer than until then.
     latest: Option<Mono>,
     /// Which gates are open.
@@ -125,6 +136,8 @@ pub struct Machine {
     node: Option<NodeView>,
     picture: Picture,
     tracks: BTreeMap<String, Track>,
+    /// Pods that are no VM's, by UID; only in a drain of all pods.
+    others: BTreeMap<String, OtherTrack>,
     /// The slots as counted last, for the estimate.
     slots: Slots,
     hold: HoldView,
@@ -168,6 +181,7 @@ impl Machine {
             node: None,
             picture: Picture::default(),
             tracks: BTreeMap::new(),
+            others: BTreeMap::new(),
             slots: Slots::default(),
             hold: HoldView::default(),
             hold_told: HoldTold::default(),
@@ -397,6 +411,11 @@ impl Machine {
 /// Deadline for a hold of `limit`: the margin never eats more than a fifth of it.
 pub fn hold_deadline(signal: Mono, limit: Duration, margin: Duration) -> Mono {
     signal + limit.saturating_sub(margin.min(limit / 5))
+}
+
+/// Latest deadline that a person can have within a hold of `limit`: what is left of it is for the release itself.
+pub fn latest_deadline(signal: Mono, limit: Duration) -> Mono {
+    signal + limit.saturating_sub(Duration::from_secs(2).min(limit / 10))
 }
 
 #[cfg(test)]

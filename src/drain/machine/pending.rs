@@ -18,9 +18,13 @@ pub(super) enum Pending {
         key: String,
         dry: bool,
     },
+    EvictOther {
+        key: String,
+    },
     Confirm {
         since: Mono,
     },
+    Volumes,
     CancelEvacuation {
         key: String,
     },
@@ -32,6 +36,14 @@ pub(super) enum Pending {
         key: String,
     },
     AbortMigration {
+        key: String,
+    },
+    /// A look at the host's own containers.
+    LookHere {
+        since: Mono,
+    },
+    /// A guest is told on this host itself.
+    TellGuest {
         key: String,
     },
     Release,
@@ -59,6 +71,8 @@ pub(super) enum Why {
     Restore(Token),
     /// The host has come up: is it to be given back?
     Boot,
+    /// Does the API server live?
+    Contact,
 }
 
 /// One effect on its way.
@@ -87,7 +101,7 @@ impl Machine {
 
     /// How many requests about pods are on the wire.
     pub(super) fn posts_in_flight(&self) -> usize {
-        self.count_pending(|p| matches!(p, Pending::Evict { .. }))
+        self.count_pending(|p| matches!(p, Pending::Evict { .. } | Pending::EvictOther { .. }))
     }
 
     pub(super) fn count_pending(&self, wanted: impl Fn(&Pending) -> bool) -> usize {
@@ -106,17 +120,21 @@ impl Machine {
             Pending::ReadNode(Why::Restore(token)) | Pending::Uncordon(Why::Restore(token)) => {
                 Some(token)
             }
-            Pending::ReadNode(Why::Drain | Why::Undo | Why::Boot)
-            | Pending::Uncordon(Why::Drain | Why::Undo | Why::Boot)
+            Pending::ReadNode(Why::Drain | Why::Undo | Why::Boot | Why::Contact)
+            | Pending::Uncordon(Why::Drain | Why::Undo | Why::Boot | Why::Contact)
             | Pending::Unmark
             | Pending::Cordon
             | Pending::Evict { .. }
+            | Pending::EvictOther { .. }
             | Pending::Confirm { .. }
+            | Pending::Volumes
             | Pending::CancelEvacuation { .. }
             | Pending::DeleteMigration
             | Pending::StartVm { .. }
             | Pending::StopGuest { .. }
             | Pending::AbortMigration { .. }
+            | Pending::LookHere { .. }
+            | Pending::TellGuest { .. }
             | Pending::Release
             | Pending::TakeHold
             | Pending::AskLogind
@@ -134,6 +152,7 @@ impl Machine {
     }
 
     fn ended(&mut self, what: Pending, outcome: Outcome, now: Mono) {
+        self.heard_by(&what, &outcome, now);
         match (what, outcome) {
             (Pending::ReadNode(why), Outcome::Node(result)) => self.node_read(why, result, now),
             (Pending::Cordon, Outcome::Node(result)) => self.cordoned(result, now),
@@ -142,6 +161,10 @@ impl Machine {
             (Pending::Evict { key, dry }, Outcome::Reply(result)) => {
                 self.answered(&key, dry, result, now);
             }
+            (Pending::EvictOther { key }, Outcome::Reply(result)) => {
+                self.other_answered(&key, result, now);
+            }
+            (Pending::Volumes, Outcome::Volumes(result)) => self.volumes_read(result, now),
             (Pending::Confirm { since }, Outcome::Fresh(result)) => {
                 self.confirmed(since, result, now);
             }
@@ -157,6 +180,12 @@ impl Machine {
             }
             (Pending::StopGuest { key }, Outcome::Reply(result)) => {
                 self.stop_answered(&key, result, now);
+            }
+            (Pending::LookHere { since }, Outcome::Local(result)) => {
+                self.looked_here(since, result);
+            }
+            (Pending::TellGuest { key }, Outcome::Told(result)) => {
+                self.guest_told(&key, result, now);
             }
             (Pending::Release, Outcome::Hold(result)) => self.released(result, now),
             (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result),
@@ -235,12 +264,16 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         | Pending::Unmark
         | Pending::Acknowledge { .. } => Outcome::Node(Err(fault)),
         Pending::Evict { .. }
+        | Pending::EvictOther { .. }
         | Pending::CancelEvacuation { .. }
         | Pending::DeleteMigration
         | Pending::AbortMigration { .. }
         | Pending::StopGuest { .. }
         | Pending::StartVm { .. } => Outcome::Reply(Err(fault)),
         Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),
+        Pending::Volumes => Outcome::Volumes(Err(fault)),
+        Pending::LookHere { .. } => Outcome::Local(Err(why.into())),
+        Pending::TellGuest { .. } => Outcome::Told(Err(why.into())),
         Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.into())),
         Pending::AskLogind => Outcome::Logind(LogindAnswer::Failed(why.into())),
         Pending::Hooks { gate, .. } => {

@@ -102,6 +102,7 @@ impl Watcher {
             | Outcome::Fresh(Err(_))
             | Outcome::Hold(Err(_))
             | Outcome::Reply(Err(_))
+            | Outcome::Volumes(_)
             | Outcome::Hooks(_)
             | Outcome::Logind(_) => {}
         }

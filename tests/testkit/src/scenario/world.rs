@@ -241,6 +241,14 @@ pub struct Pod {
     /// `terminationGracePeriodSeconds`.
     #[serde(default = "pod_grace")]
     pub grace_period: Span,
+    /// What it takes to stop.
+    #[serde(default = "pod_stops")]
+    pub stops_in: Eventually,
+    /// It has ended before the story: `true` well, `false` badly; absent: it runs.
+    pub finished: Option<bool>,
+    /// `spec.priority`.
+    #[serde(default)]
+    pub priority: i64,
     /// What comes after it; absent: what its owner would do.
     pub recreated: Option<Recreated>,
     /// Its labels.
@@ -307,6 +315,9 @@ pub struct VolumeAttachment {
 
 fn yes() -> bool {
     true
+}
+fn pod_stops() -> Eventually {
+    Eventually::After(std::time::Duration::from_millis(500))
 }
 fn one() -> u32 {
     1

@@ -157,6 +157,10 @@ pub struct PodSpec {
     pub grace_period: Duration,
     /// What it takes to stop; `None` ignores SIGTERM.
     pub stops_in: Option<Duration>,
+    /// Ended from the beginning, well or badly; `None`: it runs.
+    pub finished: Option<bool>,
+    /// `spec.priority`; 0: not set.
+    pub priority: i64,
     /// `never`, `elsewhere`, `here`, `same_name:<node>`, `same_name:any`, `same_name:pending`; `None` as its owner does.
     pub recreated: Option<String>,
     /// Labels.
@@ -177,6 +181,8 @@ impl PodSpec {
             empty_dir: false,
             grace_period: Duration::from_secs(30),
             stops_in: Some(Duration::from_millis(500)),
+            finished: None,
+            priority: 0,
             recreated: None,
             labels: Pairs::new(),
             annotations: Pairs::new(),

@@ -281,6 +281,9 @@ pub fn pod_spec(pod: &Pod, host: &str) -> PodSpec {
         ready: pod.ready,
         empty_dir: pod.empty_dir,
         grace_period: pod.grace_period.0,
+        stops_in: pod.stops_in.after(),
+        finished: pod.finished,
+        priority: pod.priority,
         recreated: pod.recreated.as_ref().map(|recreated| match recreated {
             Recreated::Never => "never".into(),
             Recreated::Elsewhere => "elsewhere".into(),

@@ -101,11 +101,8 @@ impl Requests {
                 Rule::NeverEvicted,
                 format!("pod {name} must never be evicted"),
             );
-        } else if pod.is_some_and(|pod| !pod.launcher) {
-            found.add(
-                Rule::LaunchersOnly,
-                format!("pod {name} is no launcher and was evicted"),
-            );
+        } else if let Some(pod) = pod.filter(|pod| !pod.launcher) {
+            other(terms, scene, pod, found);
         }
         if let Some(pod) = pod
             && pod.node != self.host
@@ -273,6 +270,35 @@ impl Requests {
                 ),
             );
         }
+    }
+}
+
+/// A pod that is no VM's: only where all pods are drained, only with consent, and after the VMs.
+fn other(terms: &Terms, scene: &Scene<'_>, pod: &Pod, found: &mut Found) {
+    let name = &pod.name;
+    if !terms.all_pods {
+        let how = format!("pod {name} is no launcher and was evicted");
+        return found.add(Rule::LaunchersOnly, how);
+    }
+    if pod.owner == "DaemonSet" || pod.over {
+        let how = format!("pod {name} is a DaemonSet's or over, and must never be evicted");
+        found.add(Rule::NeverEvicted, how);
+    }
+    if pod.empty_dir && !terms.allow_empty_dir || pod.owner.is_empty() && !terms.allow_unmanaged {
+        let how = format!("pod {name} was evicted although nobody agreed to lose it");
+        found.add(Rule::NeverEvicted, how);
+    }
+    let guests: Vec<&str> = scene
+        .observer
+        .guests_here()
+        .map(|pod| pod.name.as_str())
+        .collect();
+    if !guests.is_empty() {
+        let how = format!(
+            "pod {name} was evicted while {} was here",
+            guests.join(", ")
+        );
+        found.add(Rule::LaunchersOnly, how);
     }
 }
 
