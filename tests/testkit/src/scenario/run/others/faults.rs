@@ -69,7 +69,11 @@ impl Others<'_> {
             failure = failure.with_cause(&cause.reason, &cause.message, "");
         }
         if let Some(wait) = answer.retry_after {
-            failure = failure.with_retry_after(u32::try_from(wait.0.as_secs()).unwrap_or(u32::MAX));
+            // The header counts whole seconds of whoever reads it.
+            let real = wait.0.div_f64(self.cluster.server.clock().speed());
+            let whole = real.as_secs_f64().ceil();
+            let whole = std::time::Duration::from_secs_f64(whole).as_secs();
+            failure = failure.with_retry_after(u32::try_from(whole).unwrap_or(u32::MAX));
         }
         Rule {
             filter: self.filter([
