@@ -21,9 +21,6 @@ use crate::drain::ways::Way;
 use crate::drain::world::ObjectRef;
 use std::collections::BTreeSet;
 
-/// What an estimate of a migration is worth.
-const DOUBT: f64 = 1.5;
-
 /// What the host has found out by itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Local {
@@ -315,7 +312,7 @@ impl Machine {
             let Some(track) = self.tracks.get(uid) else {
                 return false;
             };
-            let moves = self.moves_in_time(track, now).filter(|_| !hurry);
+            let moves = self.moves_until(track, now);
             wakes.extend(moves);
             !self.told_already(track) && moves.is_none() && !stops_later(track, now, &mut wakes)
         });
@@ -331,14 +328,15 @@ impl Machine {
         deadline - self.needs(track).needs
     }
 
-    /// Its migration copies and will be over in time, until then: virt-handler does not shut such a guest down anyway.
-    fn moves_in_time(&self, track: &Track, now: Mono) -> Option<Mono> {
+    /// Until when its migration is let be, as far as it was seen to copy: virt-handler does not shut a guest down while it
+    /// migrates, so virt-launcher would only kill it after its grace period (kubevirt-semantics 5).
+    fn moves_until(&self, track: &Track, now: Mono) -> Option<Mono> {
         let base = track
             .accepted
             .filter(|_| self.picture.vmis.seen().is_none());
-        let since = track.copying_since.or(base)?;
-        let ends = since + self.estimate(track).mul_f64(DOUBT);
-        (now < ends && ends <= self.latest_here(track)).then_some(ends)
+        track.copying_since.or(base)?;
+        let latest = self.latest_here(track);
+        (now < latest).then_some(latest)
     }
 
     /// By the kubelet, which has seen the deletion of its pod before the server went away; or by us.
