@@ -16,10 +16,13 @@ use crate::scenario::Scenario;
 const GONE: Duration = Duration::from_secs(120);
 
 /// What stories make, in the order in which it is deleted: whoever makes others first.
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 9] = [
     "/apis/kubevirt.io/v1/virtualmachines",
     "/apis/kubevirt.io/v1/virtualmachineinstances",
     "/apis/kubevirt.io/v1/virtualmachineinstancemigrations",
+    "/apis/apps/v1/replicasets",
+    "/apis/apps/v1/statefulsets",
+    "/apis/apps/v1/daemonsets",
     "/api/v1/pods",
     "/apis/policy/v1/poddisruptionbudgets",
     "/api/v1/nodes",
