@@ -58,6 +58,11 @@ pub(super) async fn prepare(
         wanted.pods.iter().all(|pod| is_owned(store, pod))
     })
     .await?;
+    for (index, attachment) in wanted.attachments.iter().enumerate() {
+        let mut object = objects::attachment(attachment, index);
+        named(&mut object, "storage.k8s.io/v1", "VolumeAttachment");
+        admin.create(&object).await?;
+    }
     let ready = || {
         settled(store, "the VMs do not run", |store| {
             wanted.vms.iter().all(|vm| all_run(store, vm))
