@@ -330,6 +330,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             effect @ (Action::ReadNode(_)
             | Action::Confirm { .. }
             | Action::ReadVolumes(_)
+            | Action::LookHere(_)
             | Action::Release(_)
             | Action::RunHooks { .. }
             | Action::Acknowledge { .. }
@@ -343,6 +344,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             | Action::DeleteMigration { .. }
             | Action::StartVm { .. }
             | Action::StopGuest { .. }
+            | Action::TellGuest { .. }
             | Action::AskLogind { .. }) => {
                 let hurry = self.parts.cluster.hurry();
                 self.carry_out(effect, self.records.written(), hurry);

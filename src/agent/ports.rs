@@ -3,6 +3,7 @@
 use crate::drain::action::{Fault, HoldView, LogindAnswer, Notice};
 use crate::drain::answer::Reply;
 use crate::drain::hooks::{Gate, Report, Run};
+use crate::drain::local::{LocalGuest, LocalView};
 use crate::drain::plan::Survey;
 use crate::drain::record::Record;
 use crate::drain::time::Mono;
@@ -128,6 +129,15 @@ pub trait Host: Send + Sync + 'static {
     fn run_hooks(&self, run: &Run) -> impl Future<Output = Report> + Send {
         let _ = run;
         std::future::ready(Report::default())
+    }
+    /// Which `compute` containers of launcher pods run on this host.
+    fn look_here(&self) -> impl Future<Output = Result<LocalView, String>> + Send {
+        std::future::ready(Err("this host cannot be looked at".into()))
+    }
+    /// SIGTERM to the init process of one of them, and to no other process.
+    fn tell_guest(&self, guest: &LocalGuest) -> impl Future<Output = Result<(), String>> + Send {
+        let _ = guest;
+        std::future::ready(Err("no process of this host can be told".into()))
     }
     /// `STATUS=` for `systemctl status`; nothing where there is no service manager.
     fn status_line(&self, text: &str);

@@ -9,8 +9,8 @@ use crate::cluster::{self, ConnectError, Connected, KubeCluster, Origin};
 use crate::config::{Live, Settings};
 use crate::drain::policy::Policy;
 use crate::host::{
-    self, BootClock, EndingHost, FileStore, Hooks, Identity, Instance, Logind, NotAlone, Signal,
-    Signals, notify,
+    self, BootClock, EndingHost, FileStore, Guests, Hooks, Identity, Instance, Logind, NotAlone,
+    Signal, Signals, notify,
 };
 use crate::telemetry::catalog::message_id;
 use crate::telemetry::logging;
@@ -158,6 +158,7 @@ pub async fn stopping(
     let identity = Identity::ask(None, &settings.timing.host).await;
     let host = EndingHost {
         hooks: hooks(settings),
+        guests: Some(guests(settings)),
     };
     alone_with(settings, host, identity, alone, stop).await
 }
@@ -335,8 +336,13 @@ fn logind(settings: &Settings, bus: Option<String>) -> Logind {
         folder: Some(settings.host.logind_dir.clone()),
         timing: settings.timing.host,
         hooks: hooks(settings),
+        guests: Some(guests(settings)),
         ..host::Options::default()
     })
+}
+
+fn guests(settings: &Settings) -> Guests {
+    Guests::new(settings.host.proc_dir.clone())
 }
 
 fn hooks(settings: &Settings) -> Option<Hooks> {

@@ -23,7 +23,7 @@ Exit codes:
   1 failed                        5 cancelled
   2 wrong command line            6 the daemon cannot be reached
   3 ended with VMs left           7 the API server cannot be reached
-  10 plan: some VM would be shut down or left
+  10 plan: some VM would be shut down or left, also for want of time
   11 doctor: warnings             12 doctor: failures
   130 interrupted; the drain goes on";
 

@@ -6,14 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Keys and sections of the contract that nothing reads yet.
-const NOT_YET: [&str; 6] = [
-    "drain.api_unreachable_timeout",
-    "host.wall",
-    "coordination",
-    "report",
-    "metrics",
-    "hooks",
-];
+const NOT_YET: [&str; 5] = ["host.wall", "coordination", "report", "metrics", "hooks"];
 
 /// Every key with its default, as it would stand in a file.
 pub(super) fn defaults() -> BTreeMap<String, Value> {

@@ -17,6 +17,7 @@ impl Settings {
             pacing: self.drain.pacing,
             deadline: self.drain.deadline,
             on_deadline: self.drain.on_deadline,
+            unreachable: self.drain.api_unreachable_timeout,
             max_attempts: self.drain.max_attempts,
             consent: self.drain.allow_guest_shutdown,
             on_foreign_uncordon: self.drain.on_foreign_uncordon,
@@ -66,6 +67,7 @@ impl Settings {
         let quicken = |span: Duration| Duration::from_secs_f64(span.as_secs_f64() / factor);
         for span in [
             &mut fast.cluster.request_timeout,
+            &mut fast.drain.api_unreachable_timeout,
             &mut fast.budget.margin,
             &mut fast.restore.wait,
             &mut fast.gates.hook_timeout,

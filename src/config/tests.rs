@@ -156,10 +156,6 @@ fn every_mistake_names_the_file_and_the_key() {
 #[test]
 fn what_is_planned_is_refused_with_not_yet() {
     let table = [
-        (
-            "drain.api_unreachable_timeout = '1m'",
-            "drain.api_unreachable_timeout",
-        ),
         ("host.wall = true", "host.wall"),
         ("coordination.slots = 1", "coordination.slots"),
         ("report.keep = 5", "report.keep"),
@@ -608,34 +604,4 @@ fn every_key_is_shown_with_its_origin() {
         };
         assert_eq!(one.origin, expected, "{}", one.key);
     }
-}
-
-/// The rows `| `key` | `default` | …` of the reference.
-fn documented() -> std::collections::BTreeMap<String, String> {
-    include_str!("../../docs/configuration.md")
-        .lines()
-        .filter_map(|line| {
-            let (key, rest) = line.strip_prefix("| `")?.split_once("` | `")?;
-            let (default, _) = rest.split_once("` |")?;
-            Some((key.to_owned(), default.to_owned()))
-        })
-        .collect()
-}
-
-#[test]
-fn the_reference_has_every_key_with_its_default_and_no_other() {
-    let real: std::collections::BTreeMap<String, String> = keys::defaults()
-        .into_iter()
-        .map(|(key, value)| (key, value.to_string()))
-        .collect();
-    assert_eq!(documented(), real);
-}
-
-#[test]
-fn the_example_of_the_reference_is_valid() {
-    let page = include_str!("../../docs/configuration.md");
-    let (_, rest) = page.split_once("```toml\n").expect("an example");
-    let (example, _) = rest.split_once("```").expect("its end");
-    let loaded = text(example).load().expect("valid");
-    assert_ne!(loaded.settings, Settings::default());
 }

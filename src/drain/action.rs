@@ -2,6 +2,7 @@
 
 use super::answer::Reply;
 use super::hooks::{Report, Run};
+use super::local::{LocalGuest, LocalView};
 use super::record::Record;
 use super::trigger::{Ending, Refusal, Schedule, Shutdown, Then, Trigger};
 use super::world::{AttachedVolume, CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
@@ -108,6 +109,17 @@ pub enum Action {
         id: EffectId,
         /// The pod; `uid` is the precondition.
         pod: ObjectRef,
+    },
+    /// Look which `compute` containers of launcher pods run on this host, without the API server.
+    /// Answer: [`Outcome::Local`].
+    LookHere(EffectId),
+    /// SIGTERM to the init process of one `compute` container: its virt-launcher asks for a clean shutdown of the guest.
+    /// Answer: [`Outcome::Told`].
+    TellGuest {
+        /// Number of this effect.
+        id: EffectId,
+        /// Whom.
+        guest: LocalGuest,
     },
     /// Write the record down, before anything that follows in the queue happens.
     Persist(Box<Record>),
@@ -265,6 +277,10 @@ pub enum Outcome {
     Hold(Result<HoldView, String>),
     /// logind's answer.
     Logind(LogindAnswer),
+    /// What runs on this host, or why nobody can say.
+    Local(Result<LocalView, String>),
+    /// The signal was sent (or its process had ended before), or why not.
+    Told(Result<(), String>),
     /// How the hooks ended, or why nobody can say.
     Hooks(Result<Report, String>),
 }

@@ -10,6 +10,7 @@ pub mod fallback;
 pub mod fate;
 pub mod hooks;
 pub mod judge;
+pub mod local;
 pub mod machine;
 pub mod others;
 pub mod pacing;

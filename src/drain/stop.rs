@@ -61,6 +61,8 @@ pub struct Stopping {
     pub accepted: Option<Mono>,
     /// A request is on its way.
     pub in_flight: bool,
+    /// Told on this host itself, not through the API server.
+    pub here: bool,
     /// Why, as a sentence part.
     pub why: String,
     /// What was wrong with the last request; empty when nothing was.
@@ -93,6 +95,9 @@ pub struct StopNote {
     pub asked: Mono,
     /// Why, as a sentence part.
     pub why: String,
+    /// It was told on this host itself, by signal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub here: bool,
 }
 
 impl StopNote {

@@ -17,6 +17,10 @@ pub enum Going {
     /// Nobody can say when it goes.
     #[default]
     Unknown,
+    /// Nothing will move it: it stays until the deadline, or until its guest is shut down.
+    Stays,
+    /// Its guest is shut down when the others are gone.
+    Last,
     /// It waits for its turn.
     Queued,
     /// KubeVirt has accepted it and has not begun.
@@ -42,6 +46,8 @@ pub struct Track {
     pub memory: u64,
     /// How long its pod may take to end.
     pub grace: Duration,
+    /// Its group in the stop order; 0 without one.
+    pub order: i64,
     /// First seen.
     pub first_seen: Mono,
     /// The request that is on its way, and whether it only asks.

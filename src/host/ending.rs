@@ -2,11 +2,13 @@
 //!
 //! logind ends with the other units; a question to it would wait for an activation that can never come.
 
+use super::guests::{self, Guests};
 use super::hooks::Hooks;
 use super::notify;
 use crate::agent::ports::{Host, HostEvent};
 use crate::drain::action::{HoldView, LogindAnswer};
 use crate::drain::hooks::{Gate, Report, Run};
+use crate::drain::local::{LocalGuest, LocalView};
 use crate::drain::trigger::Then;
 use std::collections::BTreeSet;
 use tokio::sync::mpsc;
@@ -16,6 +18,8 @@ use tokio::sync::mpsc;
 pub struct EndingHost {
     /// Hooks at the gates of a drain; `None`: there are none.
     pub hooks: Option<Hooks>,
+    /// The processes of this host; `None`: they cannot be seen.
+    pub guests: Option<Guests>,
 }
 
 impl Host for EndingHost {
@@ -46,6 +50,14 @@ impl Host for EndingHost {
             Some(hooks) => hooks.run(run).await,
             None => Report::default(),
         }
+    }
+
+    async fn look_here(&self) -> Result<LocalView, String> {
+        guests::look(self.guests.clone()).await
+    }
+
+    async fn tell_guest(&self, guest: &LocalGuest) -> Result<(), String> {
+        guests::tell(self.guests.clone(), guest).await
     }
 
     fn status_line(&self, text: &str) {

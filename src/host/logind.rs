@@ -1,6 +1,7 @@
 //! What may the driver ask of logind? The port [`Host`], carried out.
 
 use super::ask;
+use super::guests::{self, Guests};
 use super::hold::{self, Hold};
 use super::hooks::Hooks;
 use super::login1::{self, CallError};
@@ -10,6 +11,7 @@ use super::{clock, notify};
 use crate::agent::ports::{Host, HostEvent};
 use crate::drain::action::{HoldView, LogindAnswer};
 use crate::drain::hooks::{Gate, Report, Run};
+use crate::drain::local::{LocalGuest, LocalView};
 use crate::drain::trigger::Then;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -35,6 +37,8 @@ pub struct Options {
     pub root: Option<PathBuf>,
     /// Hooks at the gates of a drain; `None`: there are none.
     pub hooks: Option<Hooks>,
+    /// The processes of this host; `None`: they cannot be seen.
+    pub guests: Option<Guests>,
     /// Time constants.
     pub timing: Timing,
 }
@@ -47,6 +51,7 @@ impl Default for Options {
             folder: Some("/run/systemd".into()),
             root: Some("/".into()),
             hooks: None,
+            guests: None,
             timing: Timing::default(),
         }
     }
@@ -221,6 +226,14 @@ impl Host for Logind {
             Some(hooks) => hooks.run(run).await,
             None => Report::default(),
         }
+    }
+
+    async fn look_here(&self) -> Result<LocalView, String> {
+        guests::look(self.options.guests.clone()).await
+    }
+
+    async fn tell_guest(&self, guest: &LocalGuest) -> Result<(), String> {
+        guests::tell(self.options.guests.clone(), guest).await
     }
 
     fn status_line(&self, text: &str) {

@@ -19,6 +19,7 @@
 //! | `ask.rs` | how logind is asked to go down, and who forbids it |
 //! | `login1.rs` | what logind's interface looks like on the wire |
 //! | `hooks.rs` | which programs of the administrator run at the gates of a drain |
+//! | `guests/` | which guests run here, and how one is told to end without the API server |
 //! | `notify.rs` | what the service manager is told (`sd_notify`), and its fd store |
 //! | `system1.rs` | what PID 1 says: jobs, soft-reboots, units that stop guests |
 //! | `checkup.rs`, `units.rs` | what `doctor` has to know of logind and PID 1 |
@@ -31,6 +32,7 @@ pub mod ask;
 pub mod checkup;
 pub mod clock;
 pub mod ending;
+pub mod guests;
 pub mod hold;
 pub mod hooks;
 pub mod identity;
@@ -53,6 +55,7 @@ mod worker;
 
 pub use clock::BootClock;
 pub use ending::EndingHost;
+pub use guests::Guests;
 pub use hooks::Hooks;
 pub use identity::Identity;
 pub use instance::{Instance, NotAlone};

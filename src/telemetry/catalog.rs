@@ -3,7 +3,7 @@
 //! The texts are in `systemd/usr/lib/systemd/catalog/vmdrain-agent.catalog`, under the ids that stand here.
 
 /// Reasons and their message ids. An id is for ever; it never gets another meaning.
-const IDS: [(&str, &str); 34] = [
+const IDS: [(&str, &str); 35] = [
     ("NoCredentials", "861f3122bc444ea88b9db9773822fc76"),
     ("HoldMissing", "bf212f415de84722880618ccd8830520"),
     ("ShutdownAnnounced", "0365e3a10f944844a591db2b839ae7b9"),
@@ -38,6 +38,7 @@ const IDS: [(&str, &str); 34] = [
     ("VmFate", "e3d71309fbe74e389a0004713c6c8a0f"),
     ("VmPolicyBad", "4e54ebfb35704511b948e96674ea47b6"),
     ("VmNotStarted", "af086ce09a794473855948fdf3d1ce0f"),
+    ("ApiUnreachable", "4caddde1632c41139c211e4b0f7f98bc"),
 ];
 
 /// The `MESSAGE_ID` of a reason that the catalog explains.

@@ -78,8 +78,12 @@ impl Machine {
         if self.only_cordons() {
             return self.persist();
         }
+        if self.local_step(now) {
+            return self.persist();
+        }
         let cordoned = self.drain.as_ref().is_some_and(|d| d.cordoned);
         let seen = self.looked_around(now);
+        let mut begun = false;
         if self.phase == Phase::Preparing && cordoned && seen {
             if !self.passes(Gate::PreDrain, now) {
                 return self.persist();
@@ -87,11 +91,16 @@ impl Machine {
             self.phase = self.working();
             self.forget_marks_elsewhere();
             self.tell_plan(now);
+            begun = true;
         }
+        let uncordoned = seen && !cordoned && self.must_stop_uncordoned(now);
         if self.phase == Phase::Preparing || !seen {
             return;
         }
         let due = self.show_all(now);
+        if begun {
+            self.warn_of_time(now);
+        }
         if !matches!(self.phase, Phase::Confirming | Phase::OtherPods) {
             self.phase = self.working();
         }
@@ -104,6 +113,8 @@ impl Machine {
                 self.show_all(now);
             }
             self.maybe_confirm(now);
+        } else if uncordoned {
+            self.stop_uncordoned(due, now);
         }
         self.persist();
     }
@@ -376,7 +387,7 @@ impl Machine {
     }
 
     /// Nothing seems to be left: only fresh lists may say so (design section 3.4).
-    fn maybe_confirm(&mut self, now: Mono) {
+    pub(super) fn maybe_confirm(&mut self, now: Mono) {
         let evicting =
             self.waits_for(|p| matches!(p, Pending::Evict { .. } | Pending::StopGuest { .. }));
         let node = self.policy.node_name.clone();
@@ -424,11 +435,11 @@ impl Machine {
 
 /// What is due now.
 #[derive(Debug, Default)]
-struct Due {
+pub(super) struct Due {
     slots: Slots,
     migrate: Vec<(u64, String)>,
     at_once: Vec<String>,
-    stop: Vec<(Duration, String, StopWhy)>,
+    pub(super) stop: Vec<(Duration, String, StopWhy)>,
     aborts: Vec<(String, ObjectRef)>,
     ask: Vec<(u64, String)>,
 }

@@ -24,6 +24,8 @@ impl Machine {
                 );
             }
             (Why::Boot, result) => self.read_after_boot(result, now),
+            // That it has answered is all that was asked.
+            (Why::Contact, _) => {}
             (Why::Drain, Ok(node)) => self.read_for_drain(node, now),
             (Why::Undo, Ok(node)) => self.read_for_undo(node),
             (Why::Drain, Err(fault)) => self.node_trouble("cannot read the node", &fault, now),
@@ -150,6 +152,7 @@ impl Machine {
         };
         if let Some(drain) = &mut self.drain {
             drain.trouble.clone_from(&text);
+            drain.cordon_refused |= fault.class == FaultClass::Denied && !drain.cordoned;
         }
         if fault.class != FaultClass::Conflict {
             self.tell_once("node", Level::Warn, "NodeTrouble", text);
@@ -290,7 +293,7 @@ impl Machine {
                     ))),
                 );
             }
-            (Why::Undo | Why::Drain, Ok(node)) => {
+            (Why::Undo | Why::Drain | Why::Contact, Ok(node)) => {
                 let text = format!("node {} is uncordoned", node.name);
                 self.node = Some(node);
                 if let Some(drain) = &mut self.drain {
@@ -301,7 +304,7 @@ impl Machine {
                 self.retry_done();
                 self.tell(Level::Info, "Uncordoned", text);
             }
-            (Why::Undo | Why::Drain, Err(fault)) => {
+            (Why::Undo | Why::Drain | Why::Contact, Err(fault)) => {
                 self.undo_trouble("cannot uncordon the node", &fault, now);
             }
         }

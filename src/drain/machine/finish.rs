@@ -64,7 +64,7 @@ impl Machine {
         self.drained(now);
     }
 
-    fn drained(&mut self, now: Mono) {
+    pub(super) fn drained(&mut self, now: Mono) {
         if !self.volumes_gone(now) || !self.passes(Gate::PostDrain, now) {
             self.phase = Phase::Gates;
             return;
@@ -85,6 +85,7 @@ impl Machine {
         self.leave_others(now);
         let by_others = |t: &&Track| t.ended.is_some() && t.by_others;
         let stopped = self.tracks.values().filter(by_others).count();
+        let by = self.empty_by();
         let Some(drain) = &mut self.drain else { return };
         drain.trouble.clear();
         drain.exit = if drain.shutting_down || drain.then.is_none() {
@@ -104,10 +105,10 @@ impl Machine {
             "" => String::new(),
             pods => format!(", but {pods}"),
         };
-        drain.end = format!("no VM is left on the node{alone}{by_others}{stay}");
+        drain.end = format!("no VM is left on the node{alone}{by_others}{by}{stay}");
         let took = super::show::span(now.since(drain.started));
         let text = format!(
-            "node {} is empty of VMs{alone} after {took}{by_others}{stay}",
+            "node {} is empty of VMs{alone} after {took}{by_others}{by}{stay}",
             self.policy.node_name
         );
         self.tell_once("end", Level::Info, "Drained", text);
@@ -328,13 +329,15 @@ impl Machine {
         self.leave_others(now);
         let some = !left.is_empty() || !pods.is_empty();
         let told_all = some && pods_go && left.iter().all(|(_, stopped)| *stopped);
-        let blind = self.picture.pods.seen().is_none();
+        let blind = self.picture.pods.seen().is_none() && !self.knows_itself();
         self.phase = Phase::Deadline;
         self.actions.push_back(Action::Unwatch);
         let text = self.deadline_text(blind, left.len(), &pods);
+        let alone = self.acts_alone();
         let Some(drain) = &mut self.drain else { return };
         // Nobody knows what is left where the API server was never reached (design section 7).
-        let unreachable = blind && !matches!(self.picture.pods, Sight::Forbidden { .. });
+        let blind_to_all = blind && !matches!(self.picture.pods, Sight::Forbidden { .. });
+        let unreachable = blind_to_all || alone;
         drain.exit = Some(if unreachable { 7 } else { 3 });
         drain.end = text;
         let down = drain.shutting_down;
@@ -409,7 +412,15 @@ impl Machine {
                 format!("the deadline passed with {n} VM(s) and {pods} left on node {node}")
             }
             (false, 0) => "the deadline passed before the node could be confirmed empty".into(),
-            (false, n) => format!("the deadline passed with {n} VM(s) left on node {node}"),
+            (false, n) => {
+                let drain = self.drain.as_ref();
+                let refused = drain.is_some_and(|d| d.cordon_refused && !d.cordoned);
+                let why = match trouble.filter(|_| refused) {
+                    Some(trouble) => format!(", which is not cordoned: {trouble}"),
+                    None => String::new(),
+                };
+                format!("the deadline passed with {n} VM(s) left on node {node}{why}")
+            }
         }
     }
 

@@ -188,6 +188,7 @@ impl Machine {
                 pod: track.pod.clone(),
                 asked: stop.asked,
                 why: stop.why.clone(),
+                here: stop.here && stop.accepted.is_some(),
             })
         });
         let mut all: Vec<_> = asked.chain(inherited).collect();
@@ -198,11 +199,14 @@ impl Machine {
 }
 
 impl From<StopNote> for Stopping {
-    /// What a later process knows of a stop: that it was asked for. It asks again where the pod does not end.
+    /// What a later process knows of a stop: that it was asked for. It asks again where the pod does not end; one that was
+    /// told by signal is not told twice.
     fn from(note: StopNote) -> Self {
         Self {
             asked: note.asked,
             why: note.why,
+            here: note.here,
+            accepted: note.here.then_some(note.asked),
             ..Self::default()
         }
     }

@@ -8,6 +8,7 @@
 mod advance;
 mod again;
 mod beyond;
+mod contact;
 mod cordon;
 mod ending;
 mod estimate;
@@ -18,6 +19,7 @@ mod guests;
 mod holding;
 mod index;
 mod known;
+mod local;
 mod lots;
 mod observe;
 mod orders;
@@ -30,6 +32,7 @@ mod schedule;
 mod show;
 mod signalled;
 mod sparing;
+mod uncordoned;
 mod undo;
 mod volumes;
 
@@ -49,10 +52,12 @@ use super::time::Mono;
 use super::track::{Track, doubled};
 use super::trigger::{Refusal, Then, Trigger};
 use super::world::{NodeView, ObjectRef, Picture, VmName};
+use contact::Contact;
 use fallback::Falling;
 use gates::Gates;
 use holding::HoldTold;
 pub use holding::note as holder_note;
+use local::Local;
 pub(in crate::drain) use lots::{chosen, owner_of};
 use pending::Sent;
 use requests::{REQUEST, Requests, watches};
@@ -100,6 +105,10 @@ struct Drain {
     abort_migrations: bool,
     /// How it ends, as far as the clock or a person has decided that.
     falling: Falling,
+    /// Whether the API server is there.
+    contact: Contact,
+    /// What this host does by itself while it is not.
+    local: Local,
     /// logind does not wait longer than until then.
     latest: Option<Mono>,
     /// Which gates are open.
@@ -114,6 +123,8 @@ struct Drain {
     end: String,
     /// The last problem of the drain as a whole.
     trouble: String,
+    /// The cordon was refused for want of a right.
+    cordon_refused: bool,
 }
 
 /// The machine. See the module page.
@@ -400,6 +411,11 @@ impl Machine {
 /// Deadline for a hold of `limit`: the margin never eats more than a fifth of it.
 pub fn hold_deadline(signal: Mono, limit: Duration, margin: Duration) -> Mono {
     signal + limit.saturating_sub(margin.min(limit / 5))
+}
+
+/// Latest deadline that a person can have within a hold of `limit`: what is left of it is for the release itself.
+pub fn latest_deadline(signal: Mono, limit: Duration) -> Mono {
+    signal + limit.saturating_sub(Duration::from_secs(2).min(limit / 10))
 }
 
 #[cfg(test)]

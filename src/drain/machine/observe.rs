@@ -7,6 +7,7 @@ use super::sparing::copies;
 use crate::drain::action::Fault;
 use crate::drain::answer::Reply;
 use crate::drain::answer::judge;
+use crate::drain::fallback::stop_order;
 use crate::drain::judge::is_inbound;
 use crate::drain::phase::Phase;
 use crate::drain::status::VmPhase;
@@ -21,6 +22,7 @@ use std::collections::BTreeSet;
 impl Machine {
     pub(super) fn see(&mut self, picture: Picture, now: Mono) {
         self.request_sees(&picture);
+        self.heard_of(&picture);
         if self.phase == Phase::Restoring {
             return self.restore_sees(picture);
         }
@@ -33,6 +35,7 @@ impl Machine {
             self.picture.node = before.node;
         }
         self.update_tracks(now);
+        self.watch_taints();
         self.watch_cordon(now);
     }
 
@@ -123,6 +126,7 @@ impl Machine {
         }
         track.memory = track.memory.max(pod.memory.unwrap_or(0));
         track.grace = pod.grace;
+        track.order = order(pod);
         if let Some(note) = stop {
             track.stop.get_or_insert_with(|| note.into());
         }
@@ -299,12 +303,18 @@ impl Machine {
     }
 }
 
+/// Its place in the stop order; one that cannot be read counts as none.
+fn order(pod: &PodView) -> i64 {
+    let order = pod.stop_order.as_deref().map(stop_order);
+    order.and_then(Result::ok).unwrap_or(0)
+}
+
 fn node_version(picture: &Picture) -> Option<u64> {
     picture.node.seen().map(version)
 }
 
 /// Key of a VMI whose pod was not seen yet.
-fn placeholder_key(vmi_uid: &str) -> String {
+pub(super) fn placeholder_key(vmi_uid: &str) -> String {
     format!("vmi:{vmi_uid}")
 }
 

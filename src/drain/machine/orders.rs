@@ -1,10 +1,12 @@
 //! What begins, changes or ends a drain: commands, shutdown signals, a record of an earlier process.
 
+use super::contact::Contact;
 use super::fallback::Falling;
 use super::gates::Gates;
+use super::local::Local;
 use super::pending::{Pending, Why};
 use super::undo::Undo;
-use super::{Drain, Machine, hold_deadline};
+use super::{Drain, Machine, hold_deadline, latest_deadline};
 use crate::drain::action::{Action, Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::policy::OnDeadline;
@@ -133,7 +135,8 @@ impl Machine {
             );
             self.tell(Level::Error, "HoldMissing", text);
         }
-        let latest = shutdown.limit.filter(|_| shutdown.held).map(|l| now + l);
+        let limit = shutdown.limit.filter(|_| shutdown.held);
+        let latest = limit.map(|limit| latest_deadline(now, limit));
         if self.asked_at_the_deadline() {
             return self.goes_at_the_deadline(what, latest);
         }
@@ -226,6 +229,9 @@ impl Machine {
             guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
+            cordon_refused: false,
+            contact: Contact::new(now),
+            local: Local::default(),
         });
         self.start_preparing();
         // The cordon goes first: what the watches ask must not stand in its way.
@@ -313,6 +319,8 @@ impl Machine {
                 end: record.released.then_some(OnDeadline::ShutdownVms),
                 ..Falling::default()
             },
+            contact: Contact::new(now),
+            local: Local::default(),
             latest: None,
             gates: Gates::of_record(&record.phase),
             released: false,
@@ -320,6 +328,7 @@ impl Machine {
             guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
+            cordon_refused: false,
         });
         self.start_preparing();
         self.watch();

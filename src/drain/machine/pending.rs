@@ -38,6 +38,14 @@ pub(super) enum Pending {
     AbortMigration {
         key: String,
     },
+    /// A look at the host's own containers.
+    LookHere {
+        since: Mono,
+    },
+    /// A guest is told on this host itself.
+    TellGuest {
+        key: String,
+    },
     Release,
     TakeHold,
     AskLogind,
@@ -63,6 +71,8 @@ pub(super) enum Why {
     Restore(Token),
     /// The host has come up: is it to be given back?
     Boot,
+    /// Does the API server live?
+    Contact,
 }
 
 /// One effect on its way.
@@ -110,8 +120,8 @@ impl Machine {
             Pending::ReadNode(Why::Restore(token)) | Pending::Uncordon(Why::Restore(token)) => {
                 Some(token)
             }
-            Pending::ReadNode(Why::Drain | Why::Undo | Why::Boot)
-            | Pending::Uncordon(Why::Drain | Why::Undo | Why::Boot)
+            Pending::ReadNode(Why::Drain | Why::Undo | Why::Boot | Why::Contact)
+            | Pending::Uncordon(Why::Drain | Why::Undo | Why::Boot | Why::Contact)
             | Pending::Unmark
             | Pending::Cordon
             | Pending::Evict { .. }
@@ -123,6 +133,8 @@ impl Machine {
             | Pending::StartVm { .. }
             | Pending::StopGuest { .. }
             | Pending::AbortMigration { .. }
+            | Pending::LookHere { .. }
+            | Pending::TellGuest { .. }
             | Pending::Release
             | Pending::TakeHold
             | Pending::AskLogind
@@ -140,6 +152,7 @@ impl Machine {
     }
 
     fn ended(&mut self, what: Pending, outcome: Outcome, now: Mono) {
+        self.heard_by(&what, &outcome, now);
         match (what, outcome) {
             (Pending::ReadNode(why), Outcome::Node(result)) => self.node_read(why, result, now),
             (Pending::Cordon, Outcome::Node(result)) => self.cordoned(result, now),
@@ -167,6 +180,12 @@ impl Machine {
             }
             (Pending::StopGuest { key }, Outcome::Reply(result)) => {
                 self.stop_answered(&key, result, now);
+            }
+            (Pending::LookHere { since }, Outcome::Local(result)) => {
+                self.looked_here(since, result);
+            }
+            (Pending::TellGuest { key }, Outcome::Told(result)) => {
+                self.guest_told(&key, result, now);
             }
             (Pending::Release, Outcome::Hold(result)) => self.released(result, now),
             (Pending::TakeHold, Outcome::Hold(result)) => self.hold_taken(result),
@@ -253,6 +272,8 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         | Pending::StartVm { .. } => Outcome::Reply(Err(fault)),
         Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),
         Pending::Volumes => Outcome::Volumes(Err(fault)),
+        Pending::LookHere { .. } => Outcome::Local(Err(why.into())),
+        Pending::TellGuest { .. } => Outcome::Told(Err(why.into())),
         Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.into())),
         Pending::AskLogind => Outcome::Logind(LogindAnswer::Failed(why.into())),
         Pending::Hooks { gate, .. } => {

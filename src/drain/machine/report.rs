@@ -30,7 +30,10 @@ impl Machine {
             version: env!("CARGO_PKG_VERSION").into(),
             node: self.policy.node_name.clone(),
             state: self.phase.name().into(),
-            says: self.says(remaining, vms.len(), now),
+            says: match self.alone_says(now) {
+                Some(alone) => format!("{}; {alone}", self.says(remaining, vms.len(), now)),
+                None => self.says(remaining, vms.len(), now),
+            },
             drain: self.drain.as_ref().map(|_| DrainStatus {
                 eta: forecast
                     .filter(|(f, _)| f.vms.len() > f.unknown)
@@ -171,6 +174,9 @@ impl Machine {
             Phase::Preparing if self.only_cordons() => {
                 format!("the node is cordoned; its VMs stay until the time has come ({soon})")
             }
+            Phase::Preparing if self.drain.as_ref().is_some_and(|d| d.falling.holding) => format!(
+                "the deadline has passed and the node is not cordoned yet; by policy the drain goes on: {remaining} of {total} VM(s) still here"
+            ),
             Phase::Preparing => "cordoning the node and looking at its VMs".into(),
             Phase::Evacuating => {
                 format!("{remaining} of {total} VM(s) still here, {left} until the deadline")

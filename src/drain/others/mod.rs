@@ -23,7 +23,7 @@ pub enum Scope {
     /// Virtual machines and nothing else.
     #[default]
     Vms,
-    /// The VMs, and after them every other pod that can go.
+    /// After the VMs every other pod that can go ([operating.md](operating.md#all-pods)).
     AllPods,
 }
 

@@ -189,7 +189,9 @@ impl Plan {
     pub fn exit(&self) -> u8 {
         if !self.seen {
             7
-        } else if self.vms.iter().all(PlanVm::is_safe) && !self.pods.iter().any(PlanPod::is_blocked)
+        } else if self.vms.iter().all(PlanVm::is_safe)
+            && !self.pods.iter().any(PlanPod::is_blocked)
+            && self.time.fits != "no"
         {
             0
         } else {

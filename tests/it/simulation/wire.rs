@@ -20,6 +20,8 @@ impl Run {
                 | Action::TakeHold(_)
                 | Action::AskLogind { .. }
                 | Action::RunHooks { .. }
+                | Action::LookHere(_)
+                | Action::TellGuest { .. }
         );
         let most = if self.storm() { self.plan.latency } else { 50 };
         let arrives = self.now + 1 + self.rng.below(most);
@@ -141,6 +143,15 @@ impl Run {
                 Outcome::Logind(LogindAnswer::Accepted)
             }
             Action::RunHooks { .. } => Outcome::Hooks(Ok(Report::default())),
+            Action::LookHere(_) => {
+                let view = cluster.look_here();
+                self.watcher.confirmed(view.guests.is_empty(), self.now);
+                Outcome::Local(Ok(view))
+            }
+            Action::TellGuest { guest, .. } => {
+                cluster.tell_guest(&guest.pod_uid);
+                Outcome::Told(Ok(()))
+            }
             // Requests are off in these plans.
             Action::ReadNode(_) | Action::Acknowledge { .. } => {
                 Outcome::Node(Ok(cluster.node_view()))
@@ -224,6 +235,8 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::StartVm { id, .. }
         | Action::StopGuest { id, .. }
         | Action::RunHooks { id, .. }
+        | Action::LookHere(id)
+        | Action::TellGuest { id, .. }
         | Action::Acknowledge { id, .. }
         | Action::AskLogind { id, .. } => Some(*id),
         Action::Watch
@@ -253,6 +266,8 @@ fn failure(action: &Action, text: &str) -> Outcome {
         Action::Release(_) | Action::TakeHold(_) => Outcome::Hold(Err(text.into())),
         Action::AskLogind { .. } => Outcome::Logind(LogindAnswer::Failed(text.into())),
         Action::RunHooks { .. } => Outcome::Hooks(Err(text.into())),
+        Action::LookHere(_) => Outcome::Local(Err(text.into())),
+        Action::TellGuest { .. } => Outcome::Told(Err(text.into())),
         Action::Evict { .. }
         | Action::CancelEvacuation { .. }
         | Action::DeleteMigration { .. }

@@ -16,6 +16,7 @@ mod scheduled;
 mod signalled;
 mod stopping;
 mod undoing;
+mod unreachable;
 mod waiting_again;
 mod watching;
 
@@ -25,6 +26,7 @@ use crate::drain::action::{
 };
 use crate::drain::answer::Reply;
 use crate::drain::hooks::{Report, Run};
+use crate::drain::local::LocalView;
 use crate::drain::phase::Phase;
 use crate::drain::policy::{OnDeadline, Policy};
 use crate::drain::record::Record;
@@ -100,6 +102,11 @@ struct Story {
     others: Vec<OtherPod>,
     volumes: Result<Vec<AttachedVolume>, Fault>,
     volume_looks: usize,
+    /// What runs on the host; `None`: it cannot be looked at.
+    local: Option<LocalView>,
+    /// Guests that were told on the host itself: when, and the name of the VM.
+    told_here: Vec<(u64, String)>,
+    tell_answer: Result<(), String>,
 }
 
 fn policy() -> Policy {
@@ -175,6 +182,9 @@ impl Story {
             others: Vec::new(),
             volumes: Ok(Vec::new()),
             volume_looks: 0,
+            local: None,
+            told_here: Vec::new(),
+            tell_answer: Ok(()),
         }
     }
 
@@ -436,6 +446,14 @@ impl Story {
             Action::Acknowledge { id, value, .. } => {
                 let outcome = self.node_answer(|node| node.handled = value);
                 return Some((id, outcome));
+            }
+            Action::LookHere(id) => {
+                let view = self.local.clone().ok_or_else(|| "it hides them".into());
+                return Some((id, Outcome::Local(view)));
+            }
+            Action::TellGuest { id, guest } => {
+                self.told_here.push((self.now, guest.vm.name));
+                return Some((id, Outcome::Told(self.tell_answer.clone())));
             }
             Action::RunHooks { id, run } => return self.hooks_begin(id, run),
             Action::AskLogind { id, .. } => {

@@ -1,18 +1,20 @@
 //! The machine from outside: what can be done to it, and what can be seen of it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use vmdrain_agent::agent::ports::Clock as _;
 use vmdrain_agent::drain::action::HoldView;
 use vmdrain_agent::drain::boot::Userspace;
+use vmdrain_agent::drain::hooks::Gate;
 use vmdrain_agent::drain::time::Mono;
 use vmdrain_agent::drain::trigger::Then;
 
 use super::ModelClock;
 use super::logind::Mode;
 use super::state::State;
+use crate::actors::premises::Premises;
 use crate::clock::SimClock;
 
 /// What a host is like.
@@ -24,6 +26,21 @@ pub struct HostOptions {
     pub limit: Duration,
     /// From down to up.
     pub boot_time: Duration,
+    /// The administrator's hooks.
+    pub hooks: Vec<HostHook>,
+}
+
+/// A hook that lies on the host.
+#[derive(Clone, Debug)]
+pub struct HostHook {
+    /// Its directory.
+    pub gate: Gate,
+    /// Its name there.
+    pub name: String,
+    /// How long it takes.
+    pub takes: Duration,
+    /// What it ends with.
+    pub exit: u8,
 }
 
 /// Something that happened to the host.
@@ -71,6 +88,8 @@ pub struct ModelHost {
     changed: Arc<watch::Sender<u64>>,
     /// When its user space began, on its boot clock.
     up_since: Arc<Mutex<Mono>>,
+    /// Its launchers; nobody knows of any until it is told.
+    premises: Arc<OnceLock<Premises>>,
 }
 
 impl ModelHost {
@@ -83,7 +102,19 @@ impl ModelHost {
             clock,
             changed: Arc::new(watch::channel(0).0),
             up_since: Arc::default(),
+            premises: Arc::default(),
         }
+    }
+
+    /// These launchers run on it.
+    pub fn runs(&self, premises: Premises) {
+        // Told once, when the cluster is made.
+        let _ = self.premises.set(premises);
+    }
+
+    pub(super) fn premises(&self) -> Result<&Premises, String> {
+        let none = || "this host shows no processes".to_owned();
+        self.premises.get().ok_or_else(none)
     }
 
     /// Plays the host until it is dropped.

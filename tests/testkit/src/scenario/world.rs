@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use vmdrain_agent::drain::hooks::Gate;
 
 use super::values::{Eventually, Rate, Size, Span};
 use super::words::{Migratable, Outcome, PodOwner, Recreated, Rights, Share, Version, VmOwner};
@@ -194,9 +195,12 @@ pub struct Vm {
     /// Labels on the VMI and its launcher pod.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Annotations on the VM.
+    /// Annotations on the VM and its template, so on the VMI and its pod.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
+    /// Annotations on the VM object alone, as `kubectl annotate vm` writes them.
+    #[serde(default)]
+    pub vm_annotations: BTreeMap<String, String>,
     /// Priority class of the migration, empty for none.
     #[serde(default)]
     pub priority: String,
@@ -280,6 +284,22 @@ pub enum UnhealthyPolicy {
     IfHealthyBudget,
     /// Always.
     AlwaysAllow,
+}
+
+/// `[[hook]]`: a program of the administrator's.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hook {
+    /// Where it lies: `pre-drain`, `post-drain` or `pre-release`.
+    pub gate: Gate,
+    /// Its name in that directory.
+    pub name: String,
+    /// How long it takes.
+    #[serde(default)]
+    pub takes: Span,
+    /// What it ends with.
+    #[serde(default)]
+    pub exit: u8,
 }
 
 /// `[[volume_attachment]]`.

@@ -8,6 +8,7 @@ use vmdrain_agent::drain::policy::seconds;
 use vmdrain_agent::drain::ways::DEADLINE_ANNOTATION;
 
 use super::scene::PLAYED;
+use crate::actors::premises::Premises;
 use crate::actors::{Pace, Role};
 use crate::api::rights::Rights;
 use crate::api::server::Server;
@@ -30,6 +31,8 @@ pub struct Cluster {
     pub world: World,
     /// The real control plane behind it, when there is one: the world then only looks on.
     pub real: Option<super::real::Real>,
+    /// What physically is on the host of the story, where that is played here.
+    pub premises: Option<Premises>,
 }
 
 /// Transfer speed when a VM names none.
@@ -92,6 +95,7 @@ impl Cluster {
         .map_err(|failure| failure.message)?;
         Ok(Self {
             server,
+            premises: world.premises(&scenario.host.node),
             world,
             real: None,
         })
@@ -233,6 +237,7 @@ pub fn vm_spec(vm: &Vm) -> VmSpec {
             VmOwner::Vm(strategy) => world::VmOwner::Vm(strategy.clone()),
             VmOwner::ReplicaSet => world::VmOwner::ReplicaSet,
             VmOwner::Pool => world::VmOwner::Pool,
+            VmOwner::Other(kind) => world::VmOwner::Other(kind.clone()),
             VmOwner::Nobody => world::VmOwner::None,
         },
         eviction_strategy: vm.eviction_strategy.name().map(str::to_owned),
@@ -250,6 +255,7 @@ pub fn vm_spec(vm: &Vm) -> VmSpec {
         hotplug_disks: usize::try_from(vm.hotplug_disks).unwrap_or(usize::MAX),
         labels: vm.labels.clone(),
         annotations: vm.annotations.clone(),
+        vm_annotations: vm.vm_annotations.clone(),
         priority: vm.priority.clone(),
         marked: false,
         ..VmSpec::new(&vm.name, vm.node.as_deref().unwrap_or_default())

@@ -51,9 +51,10 @@ use tracker::Slack;
 use super::event::Do;
 use super::event::agent::AgentDo;
 use super::words::Rights;
+use super::world::Hook;
 use super::{Problem, Scenario};
 use crate::clock::SimClock;
-use crate::host::{HostOptions, ModelHost};
+use crate::host::{HostHook, HostOptions, ModelHost};
 
 /// How to play.
 #[derive(Clone, Debug)]
@@ -62,6 +63,9 @@ pub struct Options {
     pub seed: u64,
     /// Whether the verdict holds the whole timeline.
     pub trace: bool,
+    /// How often the status is asked for, as people do who wait, for what it says about the end (on the model); `None`: only what
+    /// the agent publishes by itself is heard.
+    pub ask_every: Option<Duration>,
 }
 
 impl Default for Options {
@@ -69,6 +73,7 @@ impl Default for Options {
         Self {
             seed: 1,
             trace: false,
+            ask_every: None,
         }
     }
 }
@@ -173,6 +178,7 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
             systemd: scenario.host.systemd,
             limit: scenario.host.inhibit_delay_max.0,
             boot_time: scenario.host.boot_time.0,
+            hooks: scenario.hooks.iter().map(on_host).collect(),
         },
     );
     let cluster = match Cluster::start(
@@ -185,6 +191,9 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
         Err(why) => return unplayed(scenario, format!("the cluster cannot be made: {why}")),
     };
     let node = scenario.host.node.clone();
+    if let Some(premises) = &cluster.premises {
+        host.runs(premises.clone());
+    }
     let (machine_id, system_uuid) = cluster.ids(&node);
     let role = Role {
         machine_id,
@@ -201,8 +210,18 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(catcher));
     let terms = terms(scenario, &settings, Slack::default());
     Player::new(scenario, &cluster, stage, terms, options.trace)
+        .asking(options.ask_every)
         .play()
         .await
+}
+
+fn on_host(hook: &Hook) -> HostHook {
+    HostHook {
+        gate: hook.gate,
+        name: hook.name.clone(),
+        takes: hook.takes.0,
+        exit: hook.exit,
+    }
 }
 
 /// The agent's configuration: the packaged defaults under the story's `[agent]`.

@@ -8,11 +8,14 @@ mod lateness;
 mod looker;
 mod notify;
 mod play;
+mod processes;
 mod service;
 mod signals;
 mod stop_job;
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,21 +30,26 @@ use vmdrain_agent::drain::status::Status;
 use vmdrain_agent::host::clock as boot_clock;
 
 use super::scene::{Journal, Results};
+use crate::actors::premises::Premises;
 use crate::api::front::{Options as HttpsOptions, Serving, serve_https};
 use crate::clock::SimClock;
 use crate::logind::{Bus, Foreign, Kind, Logind, Options as LogindOptions};
 use crate::scenario::Scenario;
 use crate::scenario::event::agent::Away;
+use crate::scenario::world::Hook;
 use crate::systemd1::{System, Systemd};
 use commands::Caller;
 use history::History;
 use lateness::Lateness;
+use processes::Processes;
 use service::Service;
 
 /// What systemd waits before it starts a service again (`RestartSec=`), in the story's time.
 const RESTART: Duration = Duration::from_secs(1);
 /// What stands for `/run/systemd`, in the stage's folder.
 const LOGIND: &str = "logind";
+/// What stands for `/proc`.
+const PROC: &str = "proc";
 /// How often logind and the agent are looked at, in real time.
 const LOOK: Duration = Duration::from_millis(15);
 /// The agent has so much real time to take its lock at the beginning.
@@ -97,6 +105,8 @@ pub(super) struct BinaryStage {
     looking: Arc<AtomicBool>,
     looker: JoinHandle<()>,
     lateness: Lateness,
+    /// The launchers of the host, where the story needs them.
+    processes: Option<Processes>,
 }
 
 impl BinaryStage {
@@ -182,9 +192,19 @@ impl BinaryStage {
             wanted: false,
             panics: Vec::new(),
             lateness,
+            processes: None,
             status,
             looking,
         })
+    }
+
+    /// These launchers run on the host.
+    pub(super) fn runs(&mut self, scenario: &Scenario, premises: Premises) -> anyhow::Result<()> {
+        if processes::needed(scenario) {
+            let folder = self.folder.path().join(PROC);
+            self.processes = Some(Processes::play(&folder, premises)?);
+        }
+        Ok(())
     }
 
     /// Options with which the binary is called: bus and configuration.
@@ -334,7 +354,25 @@ fn configure(
     fast.cluster.node_name.clone_from(node);
     fast.host.state_dir = folder.join("state");
     fast.host.logind_dir = folder.join(LOGIND);
+    fast.gates.hooks = folder.join("hooks");
+    for hook in &scenario.hooks {
+        lay(&fast.gates.hooks, hook, setup.speed)?;
+    }
+    fast.host.proc_dir = folder.join(PROC);
     let config = folder.join("config.toml");
     std::fs::write(&config, fast.to_toml().map_err(anyhow::Error::msg)?)?;
     Ok(config)
+}
+
+/// Writes a hook as a program, `speed` times as fast as in the story.
+fn lay(folder: &Path, hook: &Hook, speed: f64) -> anyhow::Result<()> {
+    let folder = folder.join(format!("{}.d", hook.gate));
+    std::fs::create_dir_all(&folder)?;
+    std::fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+    let file = folder.join(&hook.name);
+    let takes = hook.takes.0.div_f64(speed).as_secs_f64();
+    let text = format!("#!/bin/sh\nsleep {takes:.3}\nexit {}\n", hook.exit);
+    std::fs::write(&file, text)?;
+    std::fs::set_permissions(&file, Permissions::from_mode(0o755))?;
+    Ok(())
 }

@@ -168,6 +168,7 @@ async fn cluster(
     Ok(Cluster {
         server,
         world,
+        premises: None,
         real: Some(Real {
             plane: plane.clone(),
             nodes,

@@ -69,10 +69,9 @@ impl Requests {
 
     fn late_answers(&mut self, terms: &Terms, scene: &Scene<'_>, found: &mut Found) {
         for index in std::mem::take(&mut self.open) {
-            match scene.log.entries_from(index).first() {
-                Some(entry) if entry.status.is_some() => self.answered(terms, scene, entry, found),
-                Some(_) => self.open.push(index),
-                None => {}
+            match scene.log.answered(index) {
+                Some(entry) => self.answered(terms, scene, &entry, found),
+                None => self.open.push(index),
             }
         }
     }
