@@ -150,6 +150,7 @@ stories![
     plan_api_down,
     plan_mixed,
     pods_base,
+    pods_beside_kubectl,
     pods_budget,
     pods_budget_never,
     pods_by_trigger,

@@ -17,6 +17,7 @@ pub mod fit;
 pub mod identity;
 pub mod many;
 mod mirror;
+mod owners;
 pub(super) mod setup;
 mod upstream;
 
