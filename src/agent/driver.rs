@@ -311,6 +311,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
     fn act(&mut self, action: Action) {
         match action {
             Action::Watch => self.pictures = Some(self.parts.cluster.watch()),
+            Action::WatchAll => self.pictures = Some(self.parts.cluster.watch_all()),
             Action::WatchNode => self.pictures = Some(self.parts.cluster.watch_node()),
             Action::Unwatch => {
                 self.pictures = None;
@@ -327,7 +328,8 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             Action::Tell(notice) => self.tell(notice),
             // Reads change nothing, and what frees the host must not hang on a disk.
             effect @ (Action::ReadNode(_)
-            | Action::Confirm(_)
+            | Action::Confirm { .. }
+            | Action::ReadVolumes(_)
             | Action::LookHere(_)
             | Action::Release(_)
             | Action::RunHooks { .. }

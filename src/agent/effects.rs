@@ -2,6 +2,7 @@
 
 use super::ports::{Cluster, Host};
 use crate::drain::action::{Action, EffectId, Fault, FaultClass, LogindAnswer, Outcome};
+use crate::drain::answer::Reply;
 use crate::drain::world::NodeView;
 use std::future::Future;
 use std::sync::Arc;
@@ -44,49 +45,39 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
         } => node(id, limit, async move {
             cluster.acknowledge(&version, &value).await
         }),
-        Action::Evict { id, pod, dry_run } => (
-            id,
-            Box::pin(
-                async move { Outcome::Reply(within(limit, cluster.evict(&pod, dry_run)).await) },
-            ),
-        ),
-        Action::Confirm(id) => (
-            id,
-            Box::pin(async move { Outcome::Fresh(within(limit * 2, cluster.confirm()).await) }),
-        ),
-        Action::CancelEvacuation { id, vmi } => (
-            id,
-            Box::pin(async move {
-                Outcome::Reply(within(limit, cluster.cancel_evacuation(&vmi)).await)
-            }),
-        ),
-        Action::DeleteMigration { id, migration } => (
-            id,
-            Box::pin(async move {
-                Outcome::Reply(within(limit, cluster.delete_migration(&migration)).await)
-            }),
-        ),
-        Action::StartVm { id, vm } => (
-            id,
-            Box::pin(async move { Outcome::Reply(within(limit, cluster.start_vm(&vm)).await) }),
-        ),
-        Action::StopGuest { id, pod } => (
-            id,
-            Box::pin(async move { Outcome::Reply(within(limit, cluster.stop_guest(&pod)).await) }),
-        ),
-        Action::LookHere(id) => (
-            id,
-            Box::pin(async move { Outcome::Local(of_the_host(limit, host.look_here()).await) }),
-        ),
-        Action::TellGuest { id, guest } => (
-            id,
-            Box::pin(async move { Outcome::Told(of_the_host(limit, host.tell_guest(&guest)).await) }),
-        ),
+        Action::Evict { id, pod, dry_run } => {
+            reply(id, limit, async move { cluster.evict(&pod, dry_run).await })
+        }
+        Action::CancelEvacuation { id, vmi } => {
+            reply(
+                id,
+                limit,
+                async move { cluster.cancel_evacuation(&vmi).await },
+            )
+        }
+        Action::DeleteMigration { id, migration } => reply(id, limit, async move {
+            cluster.delete_migration(&migration).await
+        }),
+        Action::StartVm { id, vm } => reply(id, limit, async move { cluster.start_vm(&vm).await }),
+        Action::StopGuest { id, pod } => {
+            reply(id, limit, async move { cluster.stop_guest(&pod).await })
+        }
+        Action::Confirm { id, others } => {
+            let confirm = async move { within(limit * 2, cluster.confirm(others)).await };
+            (id, Box::pin(async move { Outcome::Fresh(confirm.await) }))
+        }
+        Action::ReadVolumes(id) => {
+            let volumes = async move { within(limit, cluster.volumes()).await };
+            (id, Box::pin(async move { Outcome::Volumes(volumes.await) }))
+        }
         effect @ (Action::Release(_)
+        | Action::LookHere(_)
+        | Action::TellGuest { .. }
         | Action::TakeHold(_)
         | Action::AskLogind { .. }
         | Action::RunHooks { .. }) => return on_the_host(effect, host, limit),
         Action::Watch
+        | Action::WatchAll
         | Action::WatchNode
         | Action::Unwatch
         | Action::Persist(_)
@@ -98,6 +89,14 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
 
 /// What is done to the host; `None` for an action that is not.
 fn on_the_host<H: Host>(action: Action, host: Arc<H>, limit: Duration) -> Option<(EffectId, Work)> {
+    if let Action::LookHere(id) = action {
+        let look = async move { of_the_host(limit, host.look_here()).await };
+        return Some((id, Box::pin(async move { Outcome::Local(look.await) })));
+    }
+    if let Action::TellGuest { id, guest } = action {
+        let tell = async move { of_the_host(limit, host.tell_guest(&guest)).await };
+        return Some((id, Box::pin(async move { Outcome::Told(tell.await) })));
+    }
     if let Action::Release(id) = action {
         return Some((
             id,
@@ -151,6 +150,18 @@ fn node(
     )
 }
 
+/// A request whose answer the core judges.
+fn reply(
+    id: EffectId,
+    limit: Duration,
+    request: impl Future<Output = Result<Reply, Fault>> + Send + 'static,
+) -> (EffectId, Work) {
+    (
+        id,
+        Box::pin(async move { Outcome::Reply(within(limit, request).await) }),
+    )
+}
+
 async fn within<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, Fault>>,
@@ -168,7 +179,12 @@ async fn of_the_host<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, String>>,
 ) -> Result<T, String> {
-    let late = |_| Err(format!("the host did not answer within {:.1} s", limit.as_secs_f64()));
+    let late = |_| {
+        Err(format!(
+            "the host did not answer within {:.1} s",
+            limit.as_secs_f64()
+        ))
+    };
     tokio::time::timeout(limit, work).await.unwrap_or_else(late)
 }
 

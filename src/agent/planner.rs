@@ -5,6 +5,7 @@
 
 use super::ports::Cluster;
 use crate::drain::answer::judge;
+use crate::drain::others::Scope;
 use crate::drain::plan::{Plan, Scene, Survey, asks, plan};
 use futures_util::StreamExt;
 use std::time::Duration;
@@ -22,7 +23,9 @@ pub async fn make<C: Cluster>(cluster: &C, scene: &Scene, request: Duration) -> 
 
 /// The same, and what was seen.
 pub async fn look<C: Cluster>(cluster: &C, scene: &Scene, request: Duration) -> (Survey, Plan) {
-    let survey = cluster.survey().await;
+    let survey = cluster
+        .survey(scene.policy.others.scope == Scope::AllPods)
+        .await;
     let answers = ask(cluster, &survey, scene, request).await;
     let plan = plan(&survey, &answers, scene);
     (survey, plan)

@@ -8,7 +8,9 @@ use crate::drain::plan::Survey;
 use crate::drain::record::Record;
 use crate::drain::time::Mono;
 use crate::drain::trigger::{Schedule, Shutdown, Then};
-use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
+use crate::drain::world::{
+    AttachedVolume, CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName,
+};
 use std::collections::BTreeSet;
 use std::future::Future;
 use tokio::sync::{mpsc, watch};
@@ -19,6 +21,8 @@ pub trait Cluster: Send + Sync + 'static {
     /// Starts watching; pictures go to the returned channel, the newest wins. Dropping the
     /// receiver (or calling [`Cluster::unwatch`]) ends all watches.
     fn watch(&self) -> watch::Receiver<Picture>;
+    /// The same, with the pods of this node that are no VM's.
+    fn watch_all(&self) -> watch::Receiver<Picture>;
     /// The same for the own Node alone: everything else in the pictures stays unsettled.
     fn watch_node(&self) -> watch::Receiver<Picture>;
     /// Ends all watches: no request is made afterwards.
@@ -57,8 +61,10 @@ pub trait Cluster: Send + Sync + 'static {
         pod: &ObjectRef,
         dry_run: bool,
     ) -> impl Future<Output = Result<Reply, Fault>> + Send;
-    /// Fresh quorum lists.
-    fn confirm(&self) -> impl Future<Output = Result<Fresh, Fault>> + Send;
+    /// Volumes that are attached to this node.
+    fn volumes(&self) -> impl Future<Output = Result<Vec<AttachedVolume>, Fault>> + Send;
+    /// Fresh quorum lists; `others`: also of the pods that are no VM's.
+    fn confirm(&self, others: bool) -> impl Future<Output = Result<Fresh, Fault>> + Send;
     /// PUT evacuate/cancel for a VMI of this node.
     fn cancel_evacuation(
         &self,
@@ -70,7 +76,9 @@ pub trait Cluster: Send + Sync + 'static {
         migration: &ObjectRef,
     ) -> impl Future<Output = Result<Reply, Fault>> + Send;
     /// One look at everything that a plan needs, without watches. What cannot be seen says so in it.
-    fn survey(&self) -> impl Future<Output = Survey> + Send {
+    /// `others`: also at the pods that are no VM's.
+    fn survey(&self, others: bool) -> impl Future<Output = Survey> + Send {
+        let _ = others;
         std::future::ready(Survey::default())
     }
     /// PUT start of a VM that is stopped.

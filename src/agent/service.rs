@@ -9,8 +9,8 @@ use crate::cluster::{self, ConnectError, Connected, KubeCluster, Origin};
 use crate::config::{Live, Settings};
 use crate::drain::policy::Policy;
 use crate::host::{
-    self, BootClock, EndingHost, FileStore, Guests, Hooks, Identity, Instance, Logind, NotAlone, Signal,
-    Signals, notify,
+    self, BootClock, EndingHost, FileStore, Guests, Hooks, Identity, Instance, Logind, NotAlone,
+    Signal, Signals, notify,
 };
 use crate::telemetry::catalog::message_id;
 use crate::telemetry::logging;

@@ -71,7 +71,7 @@ impl Agent1 {
 #[zbus::interface(name = "io.vmdrain.Agent1")]
 impl Agent1 {
     /// Starts a drain; returns its id. Options: then (s: poweroff, reboot, halt, kexec, soft-reboot), reason (s),
-    /// deadline (t: microseconds, or s: 30m), on_deadline (s), allow_guest_shutdown (b), keep_cordoned (b),
+    /// deadline (t: microseconds, or s: 30m), on_deadline (s), allow_guest_shutdown (b), scope (s: vms, all-pods), keep_cordoned (b),
     /// shutdown_vms (b: the whole rack goes down, nobody is migrated; joins a drain that is running), stop_job (b: the system is going down; joins a drain that is running).
     #[zbus(out_args("drain_id"))]
     async fn trigger(

@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 pub type Options = BTreeMap<String, OwnedVariant>;
 
 /// Reads the options of `Trigger`: `then` (s), `reason` (s), `deadline` (t in microseconds, or s as in `30m`),
-/// `on_deadline` (s), `allow_guest_shutdown` (b), `keep_cordoned` (b), `shutdown_vms` (b), `stop_job` (b).
+/// `on_deadline` (s), `allow_guest_shutdown` (b), `scope` (s), `keep_cordoned` (b), `shutdown_vms` (b), `stop_job` (b).
 pub fn trigger_from(options: &Options) -> Result<Trigger, BusError> {
     let mut trigger = Trigger::default();
     for (key, value) in options {
@@ -27,6 +27,7 @@ pub fn trigger_from(options: &Options) -> Result<Trigger, BusError> {
             "deadline" => trigger.deadline = Some(span(key, value)?),
             "on_deadline" => trigger.on_deadline = Some(word(key, value)?),
             "allow_guest_shutdown" => trigger.allow_guest_shutdown = flag(key, value)?,
+            "scope" => trigger.scope = Some(word(key, value)?),
             "keep_cordoned" => trigger.keep_cordoned = flag(key, value)?,
             "shutdown_vms" => trigger.shutdown_vms = flag(key, value)?,
             "stop_job" => trigger.stop_job = flag(key, value)?,
@@ -46,6 +47,7 @@ pub fn trigger_to(trigger: &Trigger) -> Options {
         on_deadline,
         allow_guest_shutdown,
         keep_cordoned,
+        scope,
         shutdown_vms,
         stop_job,
         // Signals are the agent's own to hear.
@@ -66,6 +68,7 @@ pub fn trigger_to(trigger: &Trigger) -> Options {
         "allow_guest_shutdown",
         Variant::new(*allow_guest_shutdown),
     );
+    put_word(&mut options, "scope", scope.as_ref());
     put(&mut options, "keep_cordoned", Variant::new(*keep_cordoned));
     if *shutdown_vms {
         put(&mut options, "shutdown_vms", Variant::new(true));
@@ -214,6 +217,7 @@ fn put_word<T: Serialize>(options: &mut Options, key: &str, value: Option<&T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drain::others::Scope;
     use crate::drain::policy::OnDeadline;
     use crate::drain::trigger::Then;
 
@@ -232,6 +236,7 @@ mod tests {
             on_deadline: Some(OnDeadline::Proceed),
             allow_guest_shutdown: true,
             keep_cordoned: true,
+            scope: Some(Scope::AllPods),
             shutdown_vms: true,
             stop_job: true,
             signal: String::new(),

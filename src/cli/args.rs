@@ -1,6 +1,7 @@
 //! What can be typed? Commands, options and their help.
 
 use super::rbac::Part;
+use crate::drain::others::Scope;
 use crate::drain::policy::{OnDeadline, seconds};
 use crate::drain::trigger::{Then, Trigger};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -22,7 +23,7 @@ Exit codes:
   1 failed                        5 cancelled
   2 wrong command line            6 the daemon cannot be reached
   3 ended with VMs left           7 the API server cannot be reached
-  10 plan: some VM would be shut down or left
+  10 plan: some VM would be shut down or left, also for want of time
   11 doctor: warnings             12 doctor: failures
   130 interrupted; the drain goes on";
 
@@ -245,6 +246,9 @@ pub struct How {
     /// Guests that cannot migrate may be shut down although the host stays up
     #[arg(long)]
     pub allow_guest_shutdown: bool,
+    /// What is drained: vms, or all-pods (after the VMs every other pod that can go). Without it drain.scope says
+    #[arg(long, value_name = "SCOPE", value_parser = scope)]
+    pub scope: Option<Scope>,
     /// The node stays cordoned after the boot
     #[arg(long)]
     pub keep_cordoned: bool,
@@ -315,6 +319,7 @@ impl How {
             on_deadline: self.on_deadline,
             allow_guest_shutdown: self.allow_guest_shutdown,
             keep_cordoned: self.keep_cordoned,
+            scope: self.scope,
             shutdown_vms: false,
             stop_job: false,
             signal: String::new(),
@@ -334,6 +339,11 @@ fn extension(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("a deadline is moved by more than nothing".into()),
         span => Ok(span),
     }
+}
+
+fn scope(text: &str) -> Result<Scope, String> {
+    let known = Scope::ALL.into_iter().find(|scope| scope.word() == text);
+    known.ok_or_else(|| format!("the scopes are {}", Scope::ALL.map(Scope::word).join(", ")))
 }
 
 fn on_deadline(text: &str) -> Result<OnDeadline, String> {

@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::look::{Look, Tone, clock, size};
 use super::screen::Screen;
 use super::table::arrange;
-use crate::drain::plan::{PLAN_EXIT, Plan, PlanBudget, PlanVm};
+use crate::drain::plan::{PLAN_EXIT, Plan, PlanBudget, PlanPod, PlanVm};
 use comfy_table::{Table, presets};
 
 /// Below this many columns the sentences get lines of their own.
@@ -83,6 +83,12 @@ pub fn table(plan: &Plan, look: Look) -> String {
         text.push('\n');
         text.push_str(&rows(plan, look));
     }
+    if !plan.pods.is_empty() {
+        text.push('\n');
+        for pod in &plan.pods {
+            pod_line(&mut text, pod, look);
+        }
+    }
     let faults: Vec<&PlanBudget> = plan.budgets.iter().collect();
     if !faults.is_empty() {
         text.push('\n');
@@ -155,6 +161,17 @@ fn rows(plan: &Plan, look: Look) -> String {
         }
     }
     text
+}
+
+fn pod_line(text: &mut String, pod: &PlanPod, look: Look) {
+    let (word, tone) = if pod.is_blocked() {
+        ("✗", Tone::Bad)
+    } else {
+        ("✓", Tone::Good)
+    };
+    let word = look.paint(tone.style(), word);
+    let what = format!("{word} pod {}/{} {}", pod.namespace, pod.name, pod.says);
+    line(text, &what);
 }
 
 fn budget_lines(text: &mut String, budget: &PlanBudget, look: Look) {

@@ -19,6 +19,8 @@ pub enum Part {
     Abort,
     /// See all Nodes
     Nodes,
+    /// See which volumes are attached (cluster-wide), for gates.volume_attachments
+    Volumes,
     /// An identity of its own for each node's agent instead of the kubelet's
     ServiceAccount,
 }
@@ -44,6 +46,7 @@ impl Part {
             Self::Cancel => manifest!("cancel"),
             Self::Abort => manifest!("abort"),
             Self::Nodes => manifest!("nodes"),
+            Self::Volumes => manifest!("volumes"),
             Self::ServiceAccount => manifest!("service-account"),
         }
     }

@@ -5,10 +5,10 @@ use super::tests::{drain, vm};
 use crate::doctor::{Finding, Grade, Report};
 use crate::drain::eta::Span;
 use crate::drain::phase::Phase;
-use crate::drain::plan::{Plan, PlanBudget, PlanCure, PlanVm};
+use crate::drain::plan::{Plan, PlanBudget, PlanCure, PlanPod, PlanVm};
 use crate::drain::status::{
-    DrainStatus, HolderStatus, MaintenanceStatus, MalformedStatus, RestoreStatus, ScheduledStatus,
-    Status, VmPhase,
+    DrainStatus, HolderStatus, MaintenanceStatus, MalformedStatus, PodState, PodStatus,
+    RestoreStatus, ScheduledStatus, Status, VmPhase,
 };
 use crate::drain::trigger::Then;
 use serde_json::{Value, json};
@@ -134,6 +134,8 @@ fn full() -> Status {
         ..RestoreStatus::default()
     });
     status.blind = vec!["VMIs".into()];
+    status.volumes = vec!["pv-1 (csi)".into()];
+    status.pods = vec![PodStatus::default()];
     status.malformed = vec![MalformedStatus::default()];
     status.warnings = vec!["look".into()];
     status.maintenance = vec![MaintenanceStatus::default()];
@@ -196,6 +198,7 @@ fn every_key_is_described_and_required_and_no_other() {
         ("/$defs/cordon", "/cordon"),
         ("/$defs/restore", "/restore"),
         ("/$defs/vm", "/vms/0"),
+        ("/$defs/pod", "/pods/0"),
         ("/$defs/malformed", "/malformed/0"),
         ("/$defs/maintenance", "/maintenance/0"),
     ] {
@@ -222,6 +225,7 @@ fn every_phase_has_its_word() {
         Phase::FallingBack,
         Phase::Holding,
         Phase::Confirming,
+        Phase::OtherPods,
         Phase::Gates,
         Phase::Drained,
         Phase::Deadline,
@@ -247,6 +251,15 @@ fn every_phase_has_its_word() {
         VmPhase::Left,
     ];
     assert_eq!(words("/$defs/vm/properties/phase/enum"), json!(phases));
+    let states = [
+        PodState::Queued,
+        PodState::Going,
+        PodState::Waiting,
+        PodState::Blocked,
+        PodState::Gone,
+        PodState::Left,
+    ];
+    assert_eq!(words("/$defs/pod/properties/phase/enum"), json!(states));
 }
 
 fn described(schema: &Value, value: &Value, parts: &[(&str, &str)]) {
@@ -274,6 +287,11 @@ fn a_plan_fits_its_schema_and_nothing_else_does() {
             hints: vec!["a".into()],
             ..PlanVm::default()
         }],
+        pods: vec![PlanPod {
+            fate: "evicted".into(),
+            budgets: vec!["a/b".into()],
+            ..PlanPod::default()
+        }],
         budgets: vec![PlanBudget {
             class: "no_room".into(),
             cure: Some(PlanCure::default()),
@@ -288,6 +306,7 @@ fn a_plan_fits_its_schema_and_nothing_else_does() {
     let parts = [
         ("", ""),
         ("/$defs/vm", "/vms/0"),
+        ("/$defs/pod", "/pods/0"),
         ("/$defs/budget", "/budgets/0"),
         ("/$defs/cure", "/budgets/0/cure"),
         ("/$defs/time", "/time"),
@@ -295,7 +314,12 @@ fn a_plan_fits_its_schema_and_nothing_else_does() {
         ("/$defs/malformed", "/malformed/0"),
     ];
     described(&schema, &value, &parts);
-    for place in ["/vms/0/fate", "/budgets/0/class", "/time/fits"] {
+    for place in [
+        "/vms/0/fate",
+        "/pods/0/fate",
+        "/budgets/0/class",
+        "/time/fits",
+    ] {
         let mut bad = value.clone();
         *bad.pointer_mut(place).expect("it exists") = json!("something else");
         assert!(check(&schema, &schema, &bad, "it").is_err(), "{place}");

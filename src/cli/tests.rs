@@ -9,6 +9,7 @@ use super::look::Look;
 use super::screen::Screen;
 use super::settings;
 use crate::config::Sources;
+use crate::drain::others::Scope;
 use crate::drain::policy::OnDeadline;
 use crate::drain::status::{DrainStatus, Status, VmPhase, VmStatus};
 use crate::drain::trigger::{Ending, Then, Trigger};
@@ -157,7 +158,7 @@ fn the_command_line_is_sound() {
 
 #[test]
 fn every_option_of_a_trigger_reaches_the_request() {
-    let line = "trigger --then soft-reboot --reason kernel --deadline 1h30m --on-deadline proceed --allow-guest-shutdown --keep-cordoned";
+    let line = "trigger --then soft-reboot --reason kernel --deadline 1h30m --on-deadline proceed --allow-guest-shutdown --keep-cordoned --scope all-pods";
     let Command::Trigger { then, how } = parse(line).expect("good").command else {
         panic!("another command");
     };
@@ -170,6 +171,7 @@ fn every_option_of_a_trigger_reaches_the_request() {
             on_deadline: Some(OnDeadline::Proceed),
             allow_guest_shutdown: true,
             keep_cordoned: true,
+            scope: Some(Scope::AllPods),
             shutdown_vms: false,
             stop_job: false,
             signal: String::new(),

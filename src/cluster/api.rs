@@ -9,14 +9,17 @@ use super::types::Thin;
 use super::types::guard::malformed;
 use super::types::migration::{Migration, VMI_NAME_LABEL};
 use super::types::node::{CORDON_ANNOTATION, Node};
+use super::types::other::Other;
 use super::types::pod::Pod;
 use super::types::vmi::Vmi;
+use super::types::volume::Attachment;
 use crate::agent::ports::Clock;
 use crate::drain::action::{Fault, FaultClass};
 use crate::drain::answer::Reply;
 use crate::drain::request::HANDLED_ANNOTATION;
 use crate::drain::world::{
-    CordonNote, Fresh, Malformed, MigrationView, NodeView, ObjectRef, PodView, VmName, VmiView,
+    AttachedVolume, CordonNote, Fresh, Malformed, MigrationView, NodeView, ObjectRef, PodView,
+    VmName, VmiView,
 };
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
@@ -214,17 +217,49 @@ impl<C: Clock> KubeCluster<C> {
         Ok(self.send(&what, request).await?.reply())
     }
 
-    /// Fresh quorum lists, all at once.
-    pub(super) async fn fresh(&self) -> Result<Fresh, Fault> {
+    /// Volumes that are attached to this node.
+    pub(super) async fn attached(&self) -> Result<Vec<AttachedVolume>, Fault> {
+        let collection = Collection::attachments();
+        let listed = self.list::<Attachment>(collection.clone()).await;
+        let listed = listed.map_err(|fault| Fault {
+            text: if fault.class == FaultClass::Denied {
+                collection.forbidden(&fault)
+            } else {
+                fault.text
+            },
+            ..fault
+        })?;
+        let here = listed
+            .into_iter()
+            .filter_map(|object| object.view.ok())
+            .filter(|(node, _)| *node == self.node_name);
+        let mut volumes: Vec<_> = here.map(|(_, volume)| volume).collect();
+        volumes.sort();
+        Ok(volumes)
+    }
+
+    /// Fresh quorum lists, all at once. `others`: also of the pods that are no VM's.
+    pub(super) async fn fresh(&self, others: bool) -> Result<Fresh, Fault> {
         let node = self.node_name.as_str();
-        let (pods, here, coming, migrations) = tokio::join!(
+        let (pods, others, here, coming, migrations) = tokio::join!(
             self.list::<Pod>(Collection::pods(node)),
+            async {
+                if others {
+                    Some(self.list::<Other>(Collection::others(node)).await)
+                } else {
+                    None
+                }
+            },
             self.list::<Vmi>(Collection::vmis_here(node)),
             self.list::<Vmi>(Collection::vmis_coming(node)),
             self.list::<Migration>(Collection::migrations()),
         );
         let mut bad = Vec::new();
         let pods = sorted::<Pod>(pods?, &mut bad);
+        // One that cannot even be named can be neither evicted nor waited for; it is told by the watch.
+        let others = others
+            .transpose()?
+            .map(|others| sorted::<Other>(others, &mut Vec::new()));
         let vmis = match (readable(here)?, readable(coming)?) {
             (Some(here), Some(coming)) => Some(one_each(
                 sorted::<Vmi>(here, &mut bad),
@@ -243,6 +278,7 @@ impl<C: Clock> KubeCluster<C> {
         });
         Ok(Fresh {
             pods,
+            others,
             vmis,
             migrations,
             malformed: bad,

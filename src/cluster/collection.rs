@@ -57,6 +57,24 @@ impl Collection {
         }
     }
 
+    /// Every pod of this node that is neither a launcher nor a hotplug pod.
+    pub(crate) fn others(node: &str) -> Self {
+        Self {
+            labels: Some("kubevirt.io notin (virt-launcher,hotplug-disk)".to_owned()),
+            fields: Some(format!("spec.nodeName={node}")),
+            vital: true,
+            ..Self::new("/api/v1/pods", format!("other pods on node {node}"))
+        }
+    }
+
+    /// Attached volumes of the whole cluster.
+    pub(crate) fn attachments() -> Self {
+        Self::new(
+            "/apis/storage.k8s.io/v1/volumeattachments",
+            "volumeattachments",
+        )
+    }
+
     /// VMIs that run here.
     pub(crate) fn vmis_here(node: &str) -> Self {
         Self {
@@ -174,10 +192,10 @@ impl Collection {
                 fault.text
             )
         } else {
-            let manifest = if self.what == "nodes" {
-                "rbac/nodes.yaml"
-            } else {
-                "rbac/reads.yaml"
+            let manifest = match self.what.as_str() {
+                "nodes" => "rbac/nodes.yaml",
+                "volumeattachments" => "rbac/volumes.yaml",
+                _ => "rbac/reads.yaml",
             };
             format!(
                 "no right to list and watch {}; {manifest} gives it to this node",

@@ -37,7 +37,9 @@ use crate::agent::ports::{Clock, Cluster};
 use crate::drain::action::{Fault, Notice};
 use crate::drain::answer::Reply;
 use crate::drain::plan::Survey;
-use crate::drain::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
+use crate::drain::world::{
+    AttachedVolume, CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName,
+};
 use client::Connection;
 use events::Sent;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -170,6 +172,10 @@ impl<C: Clock> Cluster for KubeCluster<C> {
         self.start_watch(Scope::Everything)
     }
 
+    fn watch_all(&self) -> tokio::sync::watch::Receiver<Picture> {
+        self.start_watch(Scope::AllPods)
+    }
+
     fn watch_node(&self) -> tokio::sync::watch::Receiver<Picture> {
         self.start_watch(Scope::Node)
     }
@@ -210,8 +216,12 @@ impl<C: Clock> Cluster for KubeCluster<C> {
         self.post_eviction(pod, dry_run).await
     }
 
-    async fn confirm(&self) -> Result<Fresh, Fault> {
-        self.fresh().await
+    async fn confirm(&self, others: bool) -> Result<Fresh, Fault> {
+        self.fresh(others).await
+    }
+
+    async fn volumes(&self) -> Result<Vec<AttachedVolume>, Fault> {
+        self.attached().await
     }
 
     async fn cancel_evacuation(&self, vmi: &ObjectRef) -> Result<Reply, Fault> {
@@ -222,8 +232,8 @@ impl<C: Clock> Cluster for KubeCluster<C> {
         self.delete_vmim(migration).await
     }
 
-    async fn survey(&self) -> Survey {
-        Box::pin(self.look_around()).await
+    async fn survey(&self, others: bool) -> Survey {
+        Box::pin(self.look_around(others)).await
     }
 
     async fn start_vm(&self, vm: &VmName) -> Result<Reply, Fault> {

@@ -37,8 +37,8 @@ struct More {
 }
 
 impl<C: Clock> KubeCluster<C> {
-    /// Everything, as it is now.
-    pub(super) async fn look_around(&self) -> Survey {
+    /// Everything, as it is now. `others`: also the pods that are no VM's.
+    pub(super) async fn look_around(&self, others: bool) -> Survey {
         let scene = Scene::new(
             &self.node_name,
             Arc::clone(&self.connection),
@@ -48,7 +48,7 @@ impl<C: Clock> KubeCluster<C> {
             Arc::clone(&self.doors),
         );
         let (picture, nodes) = tokio::join!(
-            scene.look_once(),
+            scene.look_once(others),
             self.sight::<RoomyNode>(Collection::nodes())
         );
         let (covered, needs) =

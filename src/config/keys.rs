@@ -6,19 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Keys and sections of the contract that nothing reads yet.
-const NOT_YET: [&str; 8] = [
-    "drain.allow_empty_dir",
-    "drain.allow_unmanaged_pods",
-    "host.wall",
-    "gates.volume_attachments",
-    "coordination",
-    "report",
-    "metrics",
-    "hooks",
-];
-
-/// Values of the contract that nothing carries out yet.
-const VALUES_NOT_YET: [(&str, &[&str], &str); 1] = [("drain.scope", &["all-pods"], "vms")];
+const NOT_YET: [&str; 5] = ["host.wall", "coordination", "report", "metrics", "hooks"];
 
 /// Every key with its default, as it would stand in a file.
 pub(super) fn defaults() -> BTreeMap<String, Value> {
@@ -88,16 +76,6 @@ pub(super) fn check_name(key: &str, value: &Value) -> Result<(), String> {
 pub(super) fn check_value(key: &str, value: &Value) -> Result<(), String> {
     if key == maintenance::KEY {
         return maintenance::check(value);
-    }
-    let Some(word) = value.as_str() else {
-        return Ok(());
-    };
-    for (at, words, now) in VALUES_NOT_YET {
-        if at == key && words.contains(&word) {
-            return Err(format!(
-                "not yet: \"{word}\" cannot be carried out by this version; it knows \"{now}\""
-            ));
-        }
     }
     Ok(())
 }

@@ -18,6 +18,7 @@
 //! does not do anything yet, is an error: a setting without an effect is worse than none.
 
 pub mod error;
+mod faults;
 mod keys;
 pub mod load;
 pub mod maintenance;

@@ -3,6 +3,7 @@
 use super::settings::Settings;
 use super::values::span_text;
 use crate::drain::hooks::Knobs;
+use crate::drain::others::Rules;
 use crate::drain::policy::{Policy, Timing};
 use crate::drain::ways::Ways;
 use serde_json::{Map, Value};
@@ -35,6 +36,14 @@ impl Settings {
                 rules: self.policy.rule.clone(),
                 skip: self.drain.skip.clone(),
             },
+            others: Rules {
+                scope: self.drain.scope,
+                empty_dir: self.drain.allow_empty_dir,
+                unmanaged: self.drain.allow_unmanaged_pods,
+                order: self.drain.order.clone(),
+                skip: self.drain.skip.clone(),
+            },
+            volume_wait: self.gates.volume_attachments,
             timing: Timing {
                 request: self.cluster.request_timeout,
                 ..self.timing.core
@@ -62,6 +71,7 @@ impl Settings {
             &mut fast.budget.margin,
             &mut fast.restore.wait,
             &mut fast.gates.hook_timeout,
+            &mut fast.gates.volume_attachments,
         ] {
             *span = quicken(*span);
         }

@@ -1,15 +1,16 @@
-//! The validated settings: what each key is, its default and its range.
+//! The validated settings: what each key is, and its default.
 //!
-//! The field names are the keys of the files. `docs/configuration.md` describes each; a test compares
-//! the two. A key appears here when something reads it, not before.
+//! The field names are the keys of the files. `docs/configuration.md` is made of this file: the comment
+//! of a field is what an administrator reads about the key, that of a section's field in [`Settings`] the
+//! heading, what follows the first paragraph of a section's own comment its introduction; the
+//! words of a choice are told by the comments of its variants. A test (`tests/it/configuration`) fails
+//! when the page is older than the comments, and rewrites it. A key appears here when something reads it, not before.
 
-use super::keys;
 use super::maintenance::Maintenance;
 use super::values::{auto_rate, auto_span, span};
 use crate::drain::hooks::{Knobs, OnFailure};
-use crate::drain::policy::{
-    Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing, seconds,
-};
+use crate::drain::others::{Order, Scope};
+use crate::drain::policy::{Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing};
 use crate::drain::ways::{Rule, Selector, Way};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -25,21 +26,24 @@ pub struct Settings {
     pub drain: Drain,
     /// What happens to a VM.
     pub policy: VmPolicy,
-    /// What the estimates start from.
+    /// What estimates start from.
     pub budget: Budget,
-    /// This host.
+    /// This machine.
     pub host: Host,
-    /// Requests from the cluster.
-    pub request: Request,
+    /// Signals that ask for a drain.
+    ///
+    /// One table for each signal on the system bus. The entries of all files count; one of a later file with the same
+    /// `name` takes the earlier one's place. Reloaded at once. [maintenance.md](maintenance.md) has examples.
+    pub maintenance: Vec<Maintenance>,
     /// What a drain waits for beside its VMs.
     pub gates: Gates,
+    /// Requests from the cluster.
+    pub request: Request,
     /// After the boot.
     pub restore: Restore,
-    /// `[[maintenance]]`: signals on the bus that ask for something.
-    pub maintenance: Vec<Maintenance>,
     /// The journal.
     pub log: Log,
-    /// Time constants; nobody should have to touch them.
+    /// Time constants.
     pub timing: Constants,
 }
 
@@ -47,9 +51,12 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cluster {
-    /// `auto` (the kubelet's own and the usual places), `in-cluster`, or an absolute path.
+    /// `"auto"` takes the first that exists of `/etc/vmdrain-agent/kubeconfig`, `/etc/kubernetes/kubelet.conf` and the
+    /// kubelet's files of k3s, RKE2 and MicroK8s. `"in-cluster"` is for a pod. Otherwise an absolute path.
     pub kubeconfig: String,
-    /// Name of the own Node; empty: from the certificate, else the host name.
+    /// Name of the Node object of this host, for credentials that are not a kubelet's. A kubelet's certificate
+    /// (`system:node:…`) names the node itself and wins, with a warning where the two differ; with neither it is the
+    /// host name. The Node must carry this host's machine id, or nothing is done.
     pub node_name: String,
     /// Time limit of one request to the API server.
     #[serde(with = "span")]
@@ -66,39 +73,45 @@ impl Default for Cluster {
     }
 }
 
-/// What is drained.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scope {
-    /// The launcher pods of virtual machines and nothing else.
-    #[default]
-    Vms,
-}
-
 /// `[drain]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Drain {
-    /// When migrating VMs are evicted.
+    /// When VMs that migrate are evicted.
     pub pacing: Pacing,
-    /// What is drained.
+    /// What is drained. `trigger --scope` overrides it.
     pub scope: Scope,
-    /// How long a drain may take; `None` (`auto`): logind's limit less the margin, and
-    /// `timing.default_deadline` where logind is not waiting.
+    /// How long a drain may take. `"auto"`: when the host is going down, what logind allows less `budget.margin`;
+    /// otherwise `timing.default_deadline`. `trigger --deadline` overrides it.
     #[serde(with = "auto_span")]
     pub deadline: Option<Duration>,
-    /// What happens then.
+    /// What happens to VMs that are left then. `trigger --on-deadline` overrides it.
     pub on_deadline: OnDeadline,
-    /// How long the API server may be silent before this host acts alone.
+    /// How long the API server may be silent before this host acts alone; never more than a quarter of the time left. Then
+    /// the guests that policy and consent allow to be shut down are told on the host itself.
     #[serde(with = "span")]
     pub api_unreachable_timeout: Duration,
-    /// Failed migrations of one VM after which it is given up.
+    /// Failed migrations of one VM, or one without progress (`timing.no_progress`), after which it is given up. Its
+    /// guest is then shut down where that is allowed, so that the others get its migration slot.
     pub max_attempts: u32,
-    /// Whether guests may be shut down.
+    /// Whether guests that cannot migrate, or not in time, may be shut down. `trigger --allow-guest-shutdown` allows it
+    /// for one drain.
     pub allow_guest_shutdown: Consent,
-    /// Answer to somebody else's uncordon in mid-drain.
+    /// With scope `all-pods`: pods may be evicted whose emptyDir data is lost with them. `false`: such a pod stays, and the drain
+    /// ends with exit code 3.
+    pub allow_empty_dir: bool,
+    /// With scope `all-pods`: pods may be evicted that no controller makes again. `false`: such a pod stays, and the drain ends
+    /// with exit code 3.
+    pub allow_unmanaged_pods: bool,
+    /// `[[drain.order]]` tables, with scope `all-pods`; the first that matches a pod counts. `namespace` and `name` (exact, or
+    /// with `*`) and `labels` (values exact or with `*`) select, at least one of them; pods with the smallest `priority` go first,
+    /// the next when those are gone. A pod that no rule matches has 0; KubeVirt's own pods go after all others whatever they say.
+    pub order: Vec<Order>,
+    /// What is done when somebody else uncordons the node in mid-drain.
     pub on_foreign_uncordon: OnForeignUncordon,
-    /// Label selectors of VMs that are left alone.
+    /// Label selectors (`"app=db"`, `"app!=db"`, `"app"`, `"!app"`, joined by commas) of VMs that are left alone, whatever
+    /// they or `[policy]` say: `["example.com/pinned", "app=licence,tier!=test"]`. The labels are those of the
+    /// launcher pod, which has all of the VM's template. With scope `all-pods` other pods that match stay as well. What `leave` means is told in [vms.md](vms.md).
     pub skip: Vec<Selector>,
 }
 
@@ -112,6 +125,9 @@ impl Default for Drain {
             api_unreachable_timeout: Duration::from_secs(120),
             max_attempts: 3,
             allow_guest_shutdown: Consent::default(),
+            allow_empty_dir: false,
+            allow_unmanaged_pods: false,
+            order: Vec::new(),
             on_foreign_uncordon: OnForeignUncordon::default(),
             skip: Vec::new(),
         }
@@ -122,9 +138,11 @@ impl Default for Drain {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VmPolicy {
-    /// For every VM that says nothing itself and that no rule matches.
+    /// What a drain does with a VM that says nothing itself and that no rule matches. [vms.md](vms.md) tells what each
+    /// word means for which VM.
     pub default: Way,
-    /// `[[policy.rule]]`, the first that matches counts.
+    /// `[[policy.rule]]` tables, tried in their order; the first that matches a VM counts. At least one of `namespace`,
+    /// `name` and `labels` selects. A VM's own annotations win.
     pub rule: Vec<Rule>,
 }
 
@@ -132,10 +150,10 @@ pub struct VmPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
-    /// Bytes per second of a live migration; `None` (`auto`): [`Budget::AUTO_RATE`].
+    /// Speed of a live migration; orders the VMs (longest first). `"auto"` reckons with `1Gi/s`.
     #[serde(with = "auto_rate")]
     pub migration_rate: Option<u64>,
-    /// Kept free between our deadline and logind's limit.
+    /// Kept free between our deadline and the moment at which logind stops waiting.
     #[serde(with = "span")]
     pub margin: Duration,
 }
@@ -163,11 +181,12 @@ impl Default for Budget {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Host {
-    /// Where the record of the running drain is kept.
+    /// Where the record of the running drain is kept, from which a restarted agent goes on. An absolute path.
     pub state_dir: PathBuf,
-    /// Answer to `shutdown +10`.
+    /// What to do when a shutdown is scheduled (`shutdown +10`). `shutdown -c` takes all of it back.
     pub on_scheduled_shutdown: OnScheduled,
-    /// Where logind keeps its files: `shutdown/scheduled` below it tells of a scheduled shutdown.
+    /// Where logind keeps its files. The agent watches `shutdown/` below it to see at once that a shutdown was
+    /// scheduled, which systemd 256 and older tell nobody. An absolute path.
     pub logind_dir: PathBuf,
     /// Where the processes of this host are seen.
     pub proc_dir: PathBuf,
@@ -188,7 +207,9 @@ impl Default for Host {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Request {
-    /// The annotation `vmdrain.io/request` on the own Node is obeyed; the Node is watched for it.
+    /// The annotation `vmdrain.io/request` on the own Node is obeyed: `drain`, `cancel`, `restore`, or JSON with more
+    /// ([maintenance.md](maintenance.md)). It never shuts the host down. The Node is watched for it, which is otherwise
+    /// not done while nothing happens. Reloaded at once.
     pub node_annotation: bool,
 }
 
@@ -196,12 +217,20 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gates {
-    /// Where `pre-drain.d`, `post-drain.d` and `pre-release.d` are; empty: no hooks.
+    /// How long a drain waits, when the node is empty, for volumes that are still attached to it (`VolumeAttachment` objects);
+    /// what is left then is named, and the drain goes on. Never longer than half of the time to the deadline. Needs
+    /// `rbac/volumes.yaml`. `"0s"`: not at all.
+    #[serde(with = "span")]
+    pub volume_attachments: Duration,
+    /// The directory with `pre-drain.d`, `post-drain.d` and `pre-release.d`: programs of the administrator's that run at
+    /// these gates ([maintenance.md](maintenance.md)). Empty: none. An absolute path; another one takes effect at the
+    /// next start.
     pub hooks: PathBuf,
-    /// How long one hook may take.
+    /// How long one hook may take. All of a gate together get a quarter of the time to the deadline, and before the
+    /// release what is left of logind's limit: no hook holds the host longer than that.
     #[serde(with = "span")]
     pub hook_timeout: Duration,
-    /// What a failed hook does to the drain.
+    /// What a failed hook does to the drain. Told in the journal and by an Event in any case.
     pub hook_failure: OnFailure,
 }
 
@@ -209,6 +238,7 @@ impl Default for Gates {
     fn default() -> Self {
         let knobs = Knobs::default();
         Self {
+            volume_attachments: Duration::ZERO,
             hooks: "/etc/vmdrain-agent".into(),
             hook_timeout: knobs.timeout,
             hook_failure: knobs.failure,
@@ -220,9 +250,14 @@ impl Default for Gates {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Restore {
-    /// A node that we cordoned is uncordoned after the boot, once it can receive VMs.
+    /// A node that vmdrain-agent cordoned is uncordoned after the boot, as soon as it can receive VMs again: the Node is
+    /// Ready and kubelet has reported since the boot, virt-handler's heartbeat is newer than the boot,
+    /// `kubevirt.io/schedulable` is `true`, and `devices.kubevirt.io/kvm` is allocatable. Never when the cordon is
+    /// somebody else's, when `--keep-cordoned` was given, or when the host was not down. `false`: `vmdrain-agent
+    /// restore` by hand.
     pub enabled: bool,
-    /// How long that may take before what is missing is told as a warning; it goes on after that.
+    /// When that takes longer, a warning and an Event tell what is missing, and again after each such time. The agent
+    /// goes on looking: the node is given back as soon as nothing is missing any more, however late.
     #[serde(with = "span")]
     pub wait: Duration,
 }
@@ -240,7 +275,9 @@ impl Default for Restore {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// `error`, `warn`, `info`, `debug`, `trace` for our own messages, or a filter in tracing's form.
+    /// `error`, `warn`, `info`, `debug` or `trace` for our own messages; or directives such as
+    /// `"vmdrain_agent::cluster=debug,kube_client=warn"` on top of the usual ones. Modules only: spans and fields (`[…]`)
+    /// are refused.
     pub level: String,
 }
 
@@ -256,109 +293,11 @@ impl Default for Log {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Constants {
-    /// The core's.
+    /// Time constants of the core.
     #[serde(flatten)]
     pub core: Timing,
-    /// `[timing.cluster]`: the Kubernetes adapter's.
+    /// Time constants of the Kubernetes adapter.
     pub cluster: crate::cluster::Timing,
-    /// `[timing.host]`: the host adapter's.
+    /// Time constants of the host adapter.
     pub host: crate::host::Timing,
-}
-
-/// Waits that may be left out; any other duration or count of zero makes no sense.
-const MAY_BE_ZERO: [&str; 5] = [
-    "budget.margin",
-    "timing.linger",
-    "timing.queue_patience",
-    "timing.settle",
-    "timing.stop_slack",
-];
-
-/// Beyond this a duration is a slip of the pen, and sums and products of them could leave their range.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
-
-impl Settings {
-    /// What is out of range, as pairs of key and sentence.
-    pub(super) fn faults(&self) -> Vec<(String, String)> {
-        let mut faults = Vec::new();
-        let mut fault = |key: &str, what: &str| faults.push((key.to_owned(), what.to_owned()));
-        if !["auto", "in-cluster"].contains(&self.cluster.kubeconfig.as_str())
-            && !self.cluster.kubeconfig.starts_with('/')
-        {
-            fault(
-                "cluster.kubeconfig",
-                "is neither \"auto\" nor \"in-cluster\" nor an absolute path",
-            );
-        }
-        if !self.cluster.node_name.is_empty() && !is_node_name(&self.cluster.node_name) {
-            fault(
-                "cluster.node_name",
-                "is not the name of a Node (lower-case letters, digits, '-' and '.', at most 253)",
-            );
-        }
-        if !self.host.state_dir.is_absolute() {
-            fault("host.state_dir", "is not an absolute path");
-        }
-        if !self.host.logind_dir.is_absolute() {
-            fault("host.logind_dir", "is not an absolute path");
-        }
-        if !self.host.proc_dir.is_absolute() {
-            fault("host.proc_dir", "is not an absolute path");
-        }
-        let hooks = &self.gates.hooks;
-        if !hooks.as_os_str().is_empty() && !hooks.is_absolute() {
-            fault("gates.hooks", "is not an absolute path");
-        }
-        if let Err(why) = crate::telemetry::logging::filter(&self.log.level) {
-            fault("log.level", &why);
-        }
-        for (key, value) in keys::leaves(&self.tree()) {
-            let zero = value == "0s" || value == 0;
-            if zero && !MAY_BE_ZERO.contains(&key.as_str()) {
-                fault(
-                    &key,
-                    "is zero, which would be no time at all or a loop without a pause",
-                );
-            }
-            let span = value.as_str().and_then(|text| seconds::parse(text).ok());
-            if span.is_some_and(|span| span > LONGEST) {
-                fault(&key, "is longer than 10 years");
-            }
-        }
-        for (at, rule) in self.policy.rule.iter().enumerate() {
-            if let Some(why) = rule.trouble() {
-                fault("policy.rule", &format!("number {} {why}", at + 1));
-            }
-        }
-        if self.drain.allow_guest_shutdown == Consent::Never {
-            for entry in self.maintenance.iter().filter(|entry| entry.shuts_down()) {
-                let what = format!(
-                    "entry \"{}\": shuts guests down, and drain.allow_guest_shutdown is \"never\"",
-                    entry.name
-                );
-                fault("maintenance", &what);
-            }
-        }
-        let timing = &self.timing.core;
-        if timing.retry_first > timing.retry_most {
-            fault("timing.retry_first", "is longer than timing.retry_most");
-        }
-        if timing.refused_first > timing.refused_most {
-            fault("timing.refused_first", "is longer than timing.refused_most");
-        }
-        faults
-    }
-}
-
-/// RFC 1123 subdomain, which is what the API server demands of the name of a Node.
-fn is_node_name(name: &str) -> bool {
-    name.len() <= 253
-        && name.split('.').all(|label| {
-            !label.is_empty()
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-                && label
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        })
 }

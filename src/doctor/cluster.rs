@@ -16,6 +16,7 @@ const SIGHT: Check = Check("cluster.sight", "security.md#the-manifests");
 const KUBEVIRT: Check = Check("kubevirt", "operating.md#kubevirts-settings");
 const TAINT: Check = Check("kubevirt.drain_taint", "operating.md#kubevirts-settings");
 const VMS: Check = Check("vms", "operating.md#plan-and-doctor");
+const PODS: Check = Check("pods", "operating.md#all-pods");
 const BUDGETS: Check = Check("budgets", "pdb.md");
 const TIME: Check = Check("time", "operating.md#sizing-the-limit");
 const ROOM: Check = Check("room", "operating.md#plan-and-doctor");
@@ -57,6 +58,7 @@ pub(super) fn judge(facts: &Facts, list: &mut List) {
     kubevirt(cluster, list);
     if let Some(plan) = &cluster.plan {
         vms(plan, list);
+        pods(plan, list);
         budgets(plan, list);
         time(plan, list);
     }
@@ -246,6 +248,31 @@ fn vms(plan: &Plan, list: &mut List) {
                 stopped.join("; ")
             ),
             "give them an owner that starts them elsewhere (runStrategy Always), or eviction strategy LiveMigrate if they can migrate",
+        );
+    }
+}
+
+/// Only where all pods are drained: then the plan has some.
+fn pods(plan: &Plan, list: &mut List) {
+    let stay: Vec<String> = plan
+        .pods
+        .iter()
+        .filter(|pod| pod.is_blocked())
+        .map(|pod| format!("{}/{} ({})", pod.namespace, pod.name, pod.says))
+        .collect();
+    if !stay.is_empty() {
+        list.warn(
+            PODS,
+            format!("{} other pod(s) would stay: {}", stay.len(), stay.join("; ")),
+            "set drain.allow_empty_dir or drain.allow_unmanaged_pods where what goes with them may be lost, or move them yourself",
+        );
+    } else if !plan.pods.is_empty() {
+        list.ok(
+            PODS,
+            format!(
+                "{} other pod(s) would be evicted after the VMs",
+                plan.pods.len()
+            ),
         );
     }
 }

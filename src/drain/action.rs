@@ -5,7 +5,7 @@ use super::hooks::{Report, Run};
 use super::local::{LocalGuest, LocalView};
 use super::record::Record;
 use super::trigger::{Ending, Refusal, Schedule, Shutdown, Then, Trigger};
-use super::world::{CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
+use super::world::{AttachedVolume, CordonNote, Fresh, NodeView, ObjectRef, Picture, VmName};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub struct Token(pub u64);
 pub enum Action {
     /// Start the watches; pictures follow as [`Input::Picture`].
     Watch,
+    /// The same, with the pods of this node that are no VM's.
+    WatchAll,
     /// Start a watch of the own Node alone; pictures follow in which nothing else is settled.
     WatchNode,
     /// Stop the watches: an idle agent makes no request.
@@ -71,7 +73,14 @@ pub enum Action {
         dry_run: bool,
     },
     /// Fresh quorum lists of pods, and of VMIs and VMIMs where they can be read. Answer: [`Outcome::Fresh`].
-    Confirm(EffectId),
+    Confirm {
+        /// Number of this effect.
+        id: EffectId,
+        /// Also the pods that are no VM's.
+        others: bool,
+    },
+    /// Which volumes are attached to this node. Answer: [`Outcome::Volumes`].
+    ReadVolumes(EffectId),
     /// PUT `virtualmachineinstances/<name>/evacuate/cancel` with this node's name. Answer: [`Outcome::Reply`].
     CancelEvacuation {
         /// Number of this effect.
@@ -262,6 +271,8 @@ pub enum Outcome {
     Reply(Result<Reply, Fault>),
     /// Fresh lists.
     Fresh(Result<Fresh, Fault>),
+    /// Volumes that are attached to this node.
+    Volumes(Result<Vec<AttachedVolume>, Fault>),
     /// The lock after a release or a take.
     Hold(Result<HoldView, String>),
     /// logind's answer.

@@ -42,10 +42,10 @@ impl fmt::Display for Gate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
-    /// It is told, and the drain goes on.
+    /// The drain goes on.
     #[default]
     Continue,
-    /// A failed `pre-drain` hook calls the drain off, as long as the host stays up.
+    /// A failed `pre-drain` hook calls the drain off, as long as the host is not going down.
     Abort,
 }
 

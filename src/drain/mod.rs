@@ -12,6 +12,7 @@ pub mod hooks;
 pub mod judge;
 pub mod local;
 pub mod machine;
+pub mod others;
 pub mod pacing;
 pub mod phase;
 pub mod plan;

@@ -16,7 +16,9 @@ pub enum Phase {
     Holding,
     /// Nothing seems to be left: fresh lists decide.
     Confirming,
-    /// No VM is left; the `post-drain` hooks run.
+    /// No VM is left; the other pods are evicted (scope `all-pods`).
+    OtherPods,
+    /// Nothing is left; volumes are waited for, the `post-drain` hooks run.
     Gates,
     /// Empty. The hold is released, or logind was asked, or the node just stays drained.
     Drained,
@@ -42,6 +44,7 @@ impl Phase {
             Self::FallingBack => "falling_back",
             Self::Holding => "holding",
             Self::Confirming => "confirming",
+            Self::OtherPods => "other_pods",
             Self::Gates => "gates",
             Self::Drained => "drained",
             Self::Deadline => "deadline",
@@ -61,6 +64,7 @@ impl Phase {
                 | Self::FallingBack
                 | Self::Holding
                 | Self::Confirming
+                | Self::OtherPods
                 | Self::Gates
         )
     }

@@ -4,6 +4,7 @@
 
 use super::boot::{Start, Userspace};
 use super::hooks::Knobs;
+use super::others::Rules;
 use super::time::Mono;
 use super::ways::Ways;
 use serde::{Deserialize, Serialize};
@@ -13,14 +14,17 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnDeadline {
-    /// In time before it the guests that are left are shut down, so that each gets its grace period.
+    /// In time before the deadline their guests are shut down, so that each gets its whole grace period; where
+    /// `drain.allow_guest_shutdown` does not permit that, as `"proceed"`.
     #[default]
     ShutdownVms,
-    /// Go on draining past it (net 1 only: logind does not wait longer than its limit).
+    /// The drain goes on past its deadline. Logind does not wait longer than its limit: when the host is already going
+    /// down, as `"shutdown-vms"`.
     Hold,
-    /// Let the host go and name every VM that is left.
+    /// Lets the host go and names every VM that is left.
     Proceed,
-    /// Give the drain up: clear the marks, uncordon, stay up.
+    /// Gives the drain up: marks cleared, node uncordoned, the host stays up. When the host is already going down, as
+    /// `"shutdown-vms"`.
     Abort,
 }
 
@@ -48,7 +52,7 @@ pub enum Consent {
     OnShutdown,
     /// In every drain.
     Always,
-    /// Never.
+    /// They count as blocked.
     Never,
 }
 
@@ -56,10 +60,10 @@ pub enum Consent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pacing {
-    /// Just in time, when a migration slot is free.
+    /// Each just in time, when KubeVirt has a free migration slot, the longest first.
     #[default]
     Slots,
-    /// All at once, KubeVirt queues them.
+    /// All at once, and KubeVirt queues them.
     All,
 }
 
@@ -67,10 +71,10 @@ pub enum Pacing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnForeignUncordon {
-    /// Cordon it again.
+    /// It is cordoned again.
     #[default]
     Recordon,
-    /// Give the drain up.
+    /// The drain is given up.
     Abort,
 }
 
@@ -78,12 +82,12 @@ pub enum OnForeignUncordon {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnScheduled {
-    /// Begin the drain at once. Guests that cannot migrate keep running until the time has come.
+    /// The drain begins at once; guests that cannot migrate keep running until the time has come.
     #[default]
     Drain,
-    /// Cordon the node, so that nothing new comes; the drain begins when the time has come.
+    /// The node is cordoned, so that nothing new comes; the drain begins when the time has come.
     Cordon,
-    /// Nothing before the time has come.
+    /// Nothing is done before the time has come.
     Ignore,
 }
 
@@ -132,21 +136,27 @@ pub struct Policy {
     pub restore_wait: Duration,
     /// What happens to which VM.
     pub ways: Ways,
+    /// What happens to pods that are no VM's.
+    pub others: Rules,
+    /// How long attached volumes are waited for when the node is empty; zero: not at all.
+    pub volume_wait: Duration,
     /// The finer time constants.
     pub timing: Timing,
 }
 
 /// Time constants of the core; configuration section `[timing]`.
+///
+/// Nobody should have to touch these; they are keys so that a test can speed all of them up. All are durations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timing {
-    /// Deadline of a drain of net 1 when nothing else is configured.
+    /// Deadline of a drain while the host stays up and nothing else is said.
     #[serde(with = "seconds")]
     pub default_deadline: Duration,
-    /// First pause after a transient failure of a request; doubles up to `retry_most`.
+    /// First pause after a request that failed for a passing reason; doubles.
     #[serde(with = "seconds")]
     pub retry_first: Duration,
-    /// Longest pause after a transient failure (T17: at most 15 s).
+    /// Longest such pause.
     #[serde(with = "seconds")]
     pub retry_most: Duration,
     /// First pause after a refusal that only the cluster can lift (disruption budget, overload); doubles.
@@ -155,48 +165,49 @@ pub struct Timing {
     /// Longest such pause.
     #[serde(with = "seconds")]
     pub refused_most: Duration,
-    /// Pause before asking again about a pod whose story cannot be seen (base tier).
+    /// Pause before asking again about a pod whose VM cannot be seen.
     #[serde(with = "seconds")]
     pub ask_again: Duration,
-    /// How long an accepted eviction may stay without a mark before it is sent again (KubeVirt 1.4, T17).
+    /// How long an accepted eviction may stay without KubeVirt's mark before it is sent again.
     #[serde(with = "seconds")]
     pub mark_missing: Duration,
-    /// How long a source pod may keep running after its VM has moved before we go on without it (full tier).
+    /// How long a launcher pod may go on running after its VM has moved.
     #[serde(with = "seconds")]
     pub linger: Duration,
-    /// How long a VM that has just arrived here is let be before it is evicted. virt-controller passes over a marked VM while
-    /// its old source pod still ends, and looks again only with the next heartbeat, a minute or two later.
+    /// How long a VM that has just arrived here is let be before it is evicted: KubeVirt begins no migration while its
+    /// old pod still ends.
     #[serde(with = "seconds")]
     pub settle: Duration,
-    /// How long the cluster's slots may be taken by others before we join KubeVirt's own queue.
+    /// How long others may hold all migration slots before we join KubeVirt's queue.
     #[serde(with = "seconds")]
     pub queue_patience: Duration,
-    /// How long a migration may stand without any sign (base tier) before its slot counts as free.
+    /// How long a migration may show no sign of life before its slot counts as free.
     #[serde(with = "seconds")]
     pub slot_patience: Duration,
-    /// A picture without a sign of life for this long is called stale.
+    /// After this time without a sign of life what was seen of the cluster is called stale.
     #[serde(with = "seconds")]
     pub picture_stale: Duration,
-    /// How long logind may be silent before that is told as lost protection (a restart takes a second or two).
+    /// How long logind may be silent before that is told as lost protection.
     #[serde(with = "seconds")]
     pub hold_patience: Duration,
-    /// How old virt-handler's last heartbeat may be before no guest is stopped through it any more (it reports
-    /// every 60 to 132 s; KubeVirt gives it up after 300 s).
+    /// How old virt-handler's last heartbeat may be before no guest is shut down through it any more: without
+    /// virt-handler it would be killed. (It reports every 60 to 132 s.)
     #[serde(with = "seconds")]
     pub handler_silent: Duration,
-    /// A migration that takes longer than this, and than five times what its memory would need, makes no progress.
+    /// A migration that copies for longer than this, and than five times what its memory should need, makes no progress.
     #[serde(with = "seconds")]
     pub no_progress: Duration,
-    /// A target pod that is not started after this is told as such.
+    /// A target pod that is not started after this is told as one that no other node may have room for.
     #[serde(with = "seconds")]
     pub unplaced: Duration,
-    /// In a drain that may not take longer than this (a UPS), guests whose migration does not fit are shut down at once.
+    /// In a drain that may not take longer than this (a UPS, a small limit of logind's), guests whose migration does not
+    /// fit before their grace period begins are shut down at once, not near the deadline.
     #[serde(with = "seconds")]
     pub short_drain: Duration,
-    /// What a migration needs before it copies, for that reckoning.
+    /// What a migration needs before it copies memory, for that reckoning.
     #[serde(with = "seconds")]
     pub set_up: Duration,
-    /// What a stopped guest's pod needs besides the guest's own grace period.
+    /// What the pod of a guest that is shut down needs besides the guest's own grace period.
     #[serde(with = "seconds")]
     pub stop_slack: Duration,
     /// While the API server is away this host looks at its own containers so often.
@@ -205,7 +216,7 @@ pub struct Timing {
     /// A kubelet has told a guest whose pod's deletion was taken so long before the API server went away.
     #[serde(with = "seconds")]
     pub kubelet: Duration,
-    /// Time limit of one request.
+    /// Time limit of one request; set by `cluster.request_timeout`.
     #[serde(with = "seconds")]
     pub request: Duration,
 }
@@ -265,6 +276,8 @@ impl Policy {
             restore: true,
             restore_wait: Duration::from_secs(900),
             ways: Ways::default(),
+            others: Rules::default(),
+            volume_wait: Duration::ZERO,
             timing: Timing::default(),
         }
     }

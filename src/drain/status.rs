@@ -15,7 +15,7 @@ pub struct Status {
     pub version: String,
     /// The node.
     pub node: String,
-    /// Name of the phase: idle, preparing, evacuating, falling_back, holding, confirming, drained, deadline,
+    /// Name of the phase: idle, preparing, evacuating, falling_back, holding, confirming, other_pods, gates, drained, deadline,
     /// cancelling, cancelled, refused, restoring.
     pub state: String,
     /// One sentence: what happens now, and what is waited for.
@@ -34,6 +34,12 @@ pub struct Status {
     pub vms_total: usize,
     /// Still here.
     pub vms_remaining: usize,
+    /// Pods that are no VM's, in the order of their names; only in a drain of all pods.
+    pub pods: Vec<PodStatus>,
+    /// How many of them are still here.
+    pub pods_remaining: usize,
+    /// Volumes that are still attached to the node, while that is waited for.
+    pub volumes: Vec<String>,
     /// What cannot be seen, and what cures it.
     pub blind: Vec<String>,
     /// Objects that could not be read.
@@ -68,10 +74,17 @@ impl Status {
         drain
             && vms
             && restore
+            && self.pods.len() == other.pods.len()
+            && self
+                .pods
+                .iter()
+                .zip(&other.pods)
+                .all(|(a, b)| a.says_the_same(b))
             && self.state == other.state
             && self.hold == other.hold
             && self.cordon == other.cordon
             && self.blind == other.blind
+            && self.volumes == other.volumes
             && self.malformed == other.malformed
             && self.scheduled.as_ref().map(|s| s.kind) == other.scheduled.as_ref().map(|s| s.kind)
             && self.warnings == other.warnings
@@ -304,6 +317,55 @@ impl VmStatus {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
         }
+    }
+}
+
+/// Where a pod stands that is no VM's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PodState {
+    /// Waits for its turn.
+    #[default]
+    Queued,
+    /// Its eviction is asked for, or was granted.
+    Going,
+    /// Waits for something that comes by itself, a disruption budget for one.
+    Waiting,
+    /// It stays until a person does something; `says` tells what.
+    Blocked,
+    /// Not on this node any more, or over.
+    Gone,
+    /// Still here when the drain ended.
+    Left,
+}
+
+/// A pod that is no VM's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodStatus {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Who controls it, e.g. `ReplicaSet web`, as it says itself.
+    pub owner: String,
+    /// Where it stands.
+    pub phase: PodState,
+    /// Why, as a sentence.
+    pub says: String,
+    /// Eviction POSTs sent.
+    pub posts: u32,
+    /// Seconds since the phase was entered.
+    pub since: f64,
+}
+
+impl PodStatus {
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.namespace == other.namespace
+            && self.phase == other.phase
+            && self.says == other.says
+            && self.posts == other.posts
     }
 }
 

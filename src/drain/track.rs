@@ -17,6 +17,10 @@ pub enum Going {
     /// Nobody can say when it goes.
     #[default]
     Unknown,
+    /// Nothing will move it: it stays until the deadline, or until its guest is shut down.
+    Stays,
+    /// Its guest is shut down when the others are gone.
+    Last,
     /// It waits for its turn.
     Queued,
     /// KubeVirt has accepted it and has not begun.

@@ -1,5 +1,6 @@
 //! What starts a drain, and what may be asked with it.
 
+use super::others::Scope;
 use super::policy::OnDeadline;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -57,6 +58,9 @@ pub struct Trigger {
     pub allow_guest_shutdown: bool,
     /// The cordon stays after the boot.
     pub keep_cordoned: bool,
+    /// What is drained; `None`: the configuration decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
     /// The power goes for the whole rack: nobody is migrated, every guest is told at once. Joins a drain that is
     /// under way.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -20,11 +20,11 @@ pub enum Way {
     /// What KubeVirt makes of an eviction: a live migration wherever the VM allows it.
     #[default]
     Migrate,
-    /// A clean guest shutdown at once, no migration.
+    /// A clean guest shutdown, no migration.
     Shutdown,
-    /// The same, and started on another node as soon as it has stopped.
+    /// The same, and started on another node at once.
     Restart,
-    /// Neither moved nor stopped: the drain ends without it.
+    /// Neither moved nor stopped.
     Leave,
 }
 
@@ -81,16 +81,16 @@ impl Glob {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rule {
-    /// Namespace; absent: any.
+    /// Namespace, exact or with `*`; absent: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Glob>,
-    /// Name of the VM; absent: any.
+    /// Name of the VM, exact or with `*`; absent: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Glob>,
-    /// Labels of the launcher pod, which has all those of the VM's template.
+    /// Labels of the launcher pod, which has all those of the VM's template; values exact or with `*`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Glob>,
-    /// What happens to these VMs; absent: the default, and the rule only sets a deadline.
+    /// What happens to these VMs, a word as for `policy.default`; absent: the default, and the rule only sets a deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Way>,
     /// The longest time that a drain waits for each of them.
@@ -138,7 +138,8 @@ enum Term {
 }
 
 impl Selector {
-    fn fits(&self, labels: &BTreeMap<String, String>) -> bool {
+    /// Every term holds for these labels.
+    pub fn fits(&self, labels: &BTreeMap<String, String>) -> bool {
         self.terms.iter().all(|term| match term {
             Term::Is(key, value) => labels.get(key) == Some(value),
             Term::IsNot(key, value) => labels.get(key) != Some(value),

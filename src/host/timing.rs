@@ -8,19 +8,19 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timing {
-    /// Limit of a question to logind or the bus.
+    /// Time limit of a question to logind or the bus.
     #[serde(with = "seconds")]
     pub probe: Duration,
-    /// Limit of a call that makes logind work (`Inhibit`, `PowerOff`), and of a connection.
+    /// Time limit of a call that makes logind work (`Inhibit`, `PowerOff`), and of a connection.
     #[serde(with = "seconds")]
     pub work: Duration,
-    /// How often `PreparingForShutdown` is read while a shutdown is pending: it can vanish without a signal.
+    /// How often logind is asked, while a shutdown is pending, whether it still is: it can vanish without a signal.
     #[serde(with = "seconds")]
     pub pending_poll: Duration,
-    /// The second look, after the first `false`.
+    /// The second look after the first "no".
     #[serde(with = "seconds")]
     pub pending_confirm: Duration,
-    /// How often the limit and the lock are looked at when nothing happens: the limit changes without a signal.
+    /// How often logind's limit and our lock are looked at when nothing happens: the limit changes without a signal.
     #[serde(with = "seconds")]
     pub limit_poll: Duration,
     /// First pause before the bus or the lock is tried again; doubles.

@@ -9,6 +9,7 @@
 
 pub mod body;
 mod credentials;
+mod orders;
 mod session;
 
 use crate::agent::command::{Answer, Command, Handle};
@@ -17,6 +18,7 @@ use crate::config::maintenance::Order;
 use crate::drain::action::Source;
 use crate::drain::trigger::Refusal;
 use crate::host::Timing;
+use orders::Orders;
 use session::{Session, Update};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -43,6 +45,7 @@ impl Listener {
     ) -> Self {
         let listening = Listening {
             address,
+            orders: Orders::start(handle.clone()),
             handle,
             entries,
             timing,
@@ -61,6 +64,7 @@ impl Drop for Listener {
 
 struct Listening {
     address: Option<String>,
+    orders: Orders,
     handle: Handle,
     entries: watch::Receiver<Vec<Maintenance>>,
     timing: Timing,
@@ -113,7 +117,7 @@ impl Listening {
                     let Ok(meant) = session.change(&entries).await else {
                         return false;
                     };
-                    self.give(meant).await;
+                    self.give(meant);
                     if entries.is_empty() {
                         return false;
                     }
@@ -121,7 +125,7 @@ impl Listening {
                 update = session.next() => match update {
                     Update::Signal(message) => {
                         let meant = session.understand(&message).await;
-                        self.give(meant).await;
+                        self.give(meant);
                     }
                     Update::Owners => {}
                     Update::Lost => return false,
@@ -135,17 +139,10 @@ impl Listening {
         let _ = self.handle.commands.send(Command::Sources(sources)).await;
     }
 
-    /// Hands the commands over, in their order. Nobody on the bus waits for an answer, so the journal gets it.
-    async fn give(&self, meant: Vec<Maintenance>) {
+    /// Hands what is meant over, in its order.
+    fn give(&self, meant: Vec<Maintenance>) {
         for entry in meant {
-            tracing::info!(
-                vmdrain_reason = "MaintenanceSignal",
-                "{}: {}",
-                entry.reason(),
-                entry.action.word()
-            );
-            let answered = ask(&self.handle, &entry).await;
-            tokio::spawn(see_to(self.handle.clone(), entry, answered));
+            self.orders.give(entry);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! How is a status shown to a person? Head lines, then one row per VM, those that need somebody first.
 
+mod pods;
+
 use super::look::{Look, Tone, clock, cut, size};
 use crate::drain::action::UNIT_MODE;
 use crate::drain::eta::{Span, words};
@@ -43,6 +45,7 @@ pub fn status(status: &Status, look: Look) -> String {
         text.push('\n');
         text.push_str(&rows(status, look));
     }
+    text.push_str(&pods::rows(status, look));
     text
 }
 
@@ -87,6 +90,11 @@ pub fn head(status: &Status, look: Look) -> String {
         let gone = status.vms_total.saturating_sub(status.vms_remaining);
         let vms = format!("{gone} of {} gone", status.vms_total);
         fact("VMs", None, &vms);
+    }
+    if !status.pods.is_empty() {
+        let gone = status.pods.len().saturating_sub(status.pods_remaining);
+        let pods = format!("{gone} of {} gone", status.pods.len());
+        fact("pods", None, &pods);
     }
     for warning in &status.warnings {
         fact("warning", Some(Tone::Bad), warning);

@@ -22,7 +22,7 @@ async fn confirm_lists_everything_afresh_at_once() {
         "list migrations",
         [listed("10", [migration("a", "Succeeded")])],
     );
-    let fresh = fake.cluster().confirm().await.unwrap();
+    let fresh = fake.cluster().confirm(false).await.unwrap();
     assert_eq!(fresh.pods.len(), 2, "both pages");
     let names: Vec<String> = fresh
         .vmis
@@ -49,7 +49,7 @@ async fn confirm_in_the_base_tier_and_without_kubevirt() {
     fake.play("list vmis here", [forbidden()]);
     fake.play("list vmis coming", [forbidden()]);
     fake.play("list migrations", [Play::Text(404, "404 page not found")]);
-    let fresh = fake.cluster().confirm().await.unwrap();
+    let fresh = fake.cluster().confirm(false).await.unwrap();
     assert_eq!((fresh.vmis, fresh.migrations), (None, None));
 }
 
@@ -66,7 +66,7 @@ async fn confirm_believes_nothing_when_a_list_fails() {
             key,
             [Play::Say(500, status(500, "InternalError", "etcd is away"))],
         );
-        let fault = fake.cluster().confirm().await.unwrap_err();
+        let fault = fake.cluster().confirm(false).await.unwrap_err();
         assert_eq!(fault.class, FaultClass::Transient, "{key}");
         assert!(fault.text.ends_with("etcd is away (500)"));
     }
@@ -74,7 +74,7 @@ async fn confirm_believes_nothing_when_a_list_fails() {
     let fake = Fake::new();
     fake.play("list pods", [forbidden()]);
     assert_eq!(
-        fake.cluster().confirm().await.unwrap_err().class,
+        fake.cluster().confirm(false).await.unwrap_err().class,
         FaultClass::Denied
     );
 }
@@ -95,7 +95,7 @@ async fn confirm_reports_unreadable_objects_that_may_be_ours() {
         "list migrations",
         [listed("10", [bad_migration("a"), elsewhere])],
     );
-    let fresh = fake.cluster().confirm().await.unwrap();
+    let fresh = fake.cluster().confirm(false).await.unwrap();
     let named: Vec<&str> = fresh
         .malformed
         .iter()
@@ -117,7 +117,7 @@ async fn a_list_that_expires_between_its_pages_is_read_again() {
     );
     let again = listed("20", [launcher("c", "11")]);
     fake.play("list pods", [Play::Say(200, first), expired, again]);
-    let fresh = fake.cluster().confirm().await.unwrap();
+    let fresh = fake.cluster().confirm(false).await.unwrap();
     assert_eq!(fresh.pods.len(), 1);
     assert_eq!(fresh.pods[0].vm.name, "c");
 }
@@ -139,7 +139,7 @@ async fn an_answer_that_is_no_list_is_not_an_empty_node() {
         for key in ["list pods", "list vmis here", "list migrations"] {
             let fake = Fake::new();
             fake.play(key, [Play::Say(200, answer.clone())]);
-            let fault = fake.cluster().confirm().await.expect_err(key);
+            let fault = fake.cluster().confirm(false).await.expect_err(key);
             assert_eq!(fault.class, FaultClass::Transient, "{key} {answer}");
         }
     }
@@ -147,7 +147,7 @@ async fn an_answer_that_is_no_list_is_not_an_empty_node() {
     let fake = Fake::new();
     let none = json!({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": null});
     fake.play("list pods", [Play::Say(200, none)]);
-    assert!(fake.cluster().confirm().await.unwrap().pods.is_empty());
+    assert!(fake.cluster().confirm(false).await.unwrap().pods.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +156,7 @@ async fn pages_that_lead_back_to_themselves_end() {
     let page =
         json!({"kind": "PodList", "metadata": {"continue": "more"}, "items": [launcher("a", "1")]});
     fake.play("list pods", [Play::Say(200, page)]);
-    let fault = fake.cluster().confirm().await.unwrap_err();
+    let fault = fake.cluster().confirm(false).await.unwrap_err();
     assert!(fault.text.contains("again and again"), "{}", fault.text);
     assert_eq!(fake.asked_for("list pods").len(), 2);
 }

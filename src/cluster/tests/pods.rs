@@ -162,7 +162,7 @@ fn which_pods_a_budget_selects() {
     let over = |spec: Value| -> Option<PdbView> {
         view::<Pdb>(&with(pdb("b", "a"), "/spec", spec))
             .unwrap()
-            .over(&pods)
+            .over(&pods, &[])
     };
     let selects = |selector: Value| {
         over(json!({"minAvailable": 3, "selector": selector}))
@@ -194,13 +194,16 @@ fn which_pods_a_budget_selects() {
     let seen = over(json!({"maxUnavailable": "25%", "selector": {}})).unwrap();
     assert_eq!(seen.rule.to_string(), "maxUnavailable: 25%");
     let elsewhere = with(pdb("b", "a"), "/metadata/namespace", json!("other"));
-    assert_eq!(view::<Pdb>(&elsewhere).unwrap().over(&pods), None);
+    assert_eq!(view::<Pdb>(&elsewhere).unwrap().over(&pods, &[]), None);
     let hotplug = [pod(&with(
         launcher("a", "1"),
         "/metadata/name",
         json!("hp-volume-x"),
     ))];
-    assert_eq!(view::<Pdb>(&pdb("b", "a")).unwrap().over(&hotplug), None);
+    assert_eq!(
+        view::<Pdb>(&pdb("b", "a")).unwrap().over(&hotplug, &[]),
+        None
+    );
 }
 
 /// What kubelet's graceful node shutdown leaves behind (real-host.md 2): told apart from an eviction under pressure.

@@ -7,10 +7,12 @@ pub(crate) mod machine;
 pub(crate) mod meta;
 pub(crate) mod migration;
 pub(crate) mod node;
+pub(crate) mod other;
 pub(crate) mod pdb;
 pub(crate) mod pod;
 mod quantity;
 pub(crate) mod room;
 pub(crate) mod vmi;
+pub(crate) mod volume;
 
 pub(crate) use guard::{Guarded, Thin};

@@ -3,7 +3,7 @@
 use super::guard::Thin;
 use super::meta::{Condition, Meta, nullable};
 use crate::drain::world::{
-    Amount, ObjectRef, PdbView, PodKind, PodView, Requirement, Rule, SelectorView,
+    Amount, ObjectRef, OtherPod, PdbView, PodKind, PodView, Requirement, Rule, SelectorView,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
@@ -67,15 +67,19 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The view with the launcher pods that it selects; `None` when it selects none of them.
-    pub(crate) fn over(&self, pods: &[PodView]) -> Option<PdbView> {
+    /// The view with the pods that it selects; `None` when it selects none of them.
+    pub(crate) fn over(&self, pods: &[PodView], others: &[OtherPod]) -> Option<PdbView> {
         let selector = self.selector.as_ref()?;
-        let selects: Vec<String> = pods
+        let launchers = pods
             .iter()
             .filter(|pod| pod.kind == PodKind::Launcher)
-            .filter(|pod| pod.pod.namespace == self.view.pdb.namespace)
-            .filter(|pod| selector.matches(&pod.labels))
-            .map(|pod| pod.pod.uid.clone())
+            .map(|pod| (&pod.pod, &pod.labels));
+        let others = others.iter().map(|pod| (&pod.pod, &pod.labels));
+        let selects: Vec<String> = launchers
+            .chain(others)
+            .filter(|(pod, _)| pod.namespace == self.view.pdb.namespace)
+            .filter(|(_, labels)| selector.matches(labels))
+            .map(|(pod, _)| pod.uid.clone())
             .collect();
         (!selects.is_empty()).then(|| PdbView {
             selects,

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The container of a launcher pod that holds the guest.
 const COMPUTE: &str = "compute";
 /// What Kubernetes fills in when `terminationGracePeriodSeconds` is absent.
-const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+pub(super) const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 /// A pod.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -188,7 +188,7 @@ fn kind(meta: &Meta) -> PodKind {
 }
 
 /// `status.phase`; a word that we do not know counts like a kubelet that has not reported.
-fn phase(text: Option<&str>) -> PodPhase {
+pub(super) fn phase(text: Option<&str>) -> PodPhase {
     match text {
         None | Some("" | "Pending") => PodPhase::Pending,
         Some("Running") => PodPhase::Running,

@@ -6,13 +6,14 @@ use crate::cluster::types::kubevirt::{KubeVirt, KubeVirtSeen};
 use crate::cluster::types::machine::Machine;
 use crate::cluster::types::migration::Migration;
 use crate::cluster::types::node::{Node, NodeSeen};
+use crate::cluster::types::other::Other;
 use crate::cluster::types::pdb::{Budget, Pdb};
 use crate::cluster::types::pod::Pod;
 use crate::cluster::types::vmi::Vmi;
 use crate::drain::time::Mono;
 use crate::drain::world::{
-    KubeVirtView, Malformed, MigrationView, NodeView, PdbView, Picture, PodView, Sight, VmName,
-    VmView, VmiView,
+    KubeVirtView, Malformed, MigrationView, NodeView, OtherPod, PdbView, Picture, PodView, Sight,
+    VmName, VmView, VmiView,
 };
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -23,6 +24,7 @@ use tokio::sync::Notify;
 pub(crate) struct Slots {
     pub(super) node: Slot<NodeSeen>,
     pub(super) pods: Slot<PodView>,
+    pub(super) others: Slot<OtherPod>,
     pub(super) here: Slot<VmiView>,
     pub(super) coming: Slot<VmiView>,
     pub(super) machines: Slot<VmView>,
@@ -44,6 +46,7 @@ impl Board {
         let slots = Slots {
             node: Slot::new(Node::RESOURCE),
             pods: Slot::new(Pod::RESOURCE),
+            others: Slot::new(Other::RESOURCE),
             here: Slot::new(Vmi::RESOURCE),
             coming: Slot::new(Vmi::RESOURCE),
             machines: Slot::new(Machine::RESOURCE),
@@ -117,10 +120,14 @@ impl Board {
 /// Draws the picture.
 fn draw(slots: &Slots, node: &str, now: Mono, booted_at: i64) -> Picture {
     let pods: Vec<PodView> = slots.pods.views().cloned().collect();
+    let others: Vec<OtherPod> = slots.others.views().cloned().collect();
     let mut malformed = all_malformed(slots);
     Picture {
         node: node_sight(slots, node, now, booted_at, &mut malformed),
-        pdbs: slots.budgets.sight(|slot| budgets_over(slot, &pods)),
+        pdbs: slots
+            .budgets
+            .sight(|slot| budgets_over(slot, &pods, &others)),
+        others: slots.others.sight(|_| others),
         pods: slots.pods.sight(|_| pods),
         vmis: vmis(&slots.here, &slots.coming),
         vms: slots.machines.sight(|slot| slot.views().cloned().collect()),
@@ -170,9 +177,9 @@ fn node_sight(
     }
 }
 
-fn budgets_over(slot: &Slot<Budget>, pods: &[PodView]) -> Vec<PdbView> {
+fn budgets_over(slot: &Slot<Budget>, pods: &[PodView], others: &[OtherPod]) -> Vec<PdbView> {
     slot.views()
-        .filter_map(|budget| budget.over(pods))
+        .filter_map(|budget| budget.over(pods, others))
         .collect()
 }
 
@@ -239,6 +246,7 @@ fn all_malformed(slots: &Slots) -> Vec<Malformed> {
         .node
         .malformed()
         .chain(slots.pods.malformed())
+        .chain(slots.others.malformed())
         .chain(slots.here.malformed())
         .chain(slots.coming.malformed())
         .chain(slots.machines.malformed())

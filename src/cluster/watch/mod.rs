@@ -25,6 +25,7 @@ use super::timing::Timing;
 use super::types::kubevirt::KubeVirt;
 use super::types::migration::Migration;
 use super::types::node::Node;
+use super::types::other::Other;
 use super::types::pdb::Pdb;
 use super::types::pod::Pod;
 use super::types::vmi::Vmi;
@@ -45,6 +46,8 @@ use tokio::time::sleep;
 pub(super) enum Scope {
     /// All that a drain needs to see.
     Everything,
+    /// That, and the pods that are no VM's.
+    AllPods,
     /// The own Node: a host that has booted waits for nothing else.
     Node,
 }
@@ -111,6 +114,10 @@ impl<C: Clock> Scene<C> {
         let mut followers = JoinSet::new();
         match scope {
             Scope::Everything => scene.spawn_followers(&mut followers),
+            Scope::AllPods => {
+                scene.spawn_followers(&mut followers);
+                scene.spawn_others(&mut followers);
+            }
             Scope::Node => scene.spawn_node(&mut followers),
         }
         tokio::select! {
@@ -176,6 +183,19 @@ impl<C: Clock> Scene<C> {
         followers.spawn(async move { scene.read_machines().await });
         // Read a moment ago for the cordon: it can wait.
         self.spawn_node(followers);
+    }
+
+    /// Last: their turn comes when the VMs are gone.
+    fn spawn_others(self: &Arc<Self>, followers: &mut JoinSet<()>) {
+        followers.spawn(
+            Follower {
+                scene: Arc::clone(self),
+                collection: Collection::others(&self.node),
+                slot: |slots| &mut slots.others,
+                silence: self.timing.pods_silence,
+            }
+            .follow::<Other>(),
+        );
     }
 
     /// What changes seldom, or may be read but not watched.

@@ -9,6 +9,7 @@ use crate::cluster::types::Thin;
 use crate::cluster::types::kubevirt::KubeVirt;
 use crate::cluster::types::migration::Migration;
 use crate::cluster::types::node::Node;
+use crate::cluster::types::other::Other;
 use crate::cluster::types::pdb::Pdb;
 use crate::cluster::types::pod::Pod;
 use crate::cluster::types::vmi::Vmi;
@@ -17,11 +18,18 @@ use crate::drain::world::Picture;
 use std::time::Duration;
 
 impl<C: Clock> Scene<C> {
-    /// Lists every kind once, all at the same time. What fails says so in the picture.
-    pub(in crate::cluster) async fn look_once(&self) -> Picture {
+    /// Lists every kind once, all at the same time. What fails says so in the picture. `others`: also the pods that are no
+    /// VM's.
+    pub(in crate::cluster) async fn look_once(&self, others: bool) -> Picture {
         let node = self.node.as_str();
         tokio::join!(
             self.fill::<Pod>(Collection::pods(node), |slots| &mut slots.pods),
+            async {
+                if others {
+                    let pods = Collection::others(node);
+                    self.fill::<Other>(pods, |slots| &mut slots.others).await;
+                }
+            },
             self.fill::<Vmi>(Collection::vmis_here(node), |slots| &mut slots.here),
             self.fill::<Vmi>(Collection::vmis_coming(node), |slots| &mut slots.coming),
             self.fill::<Migration>(Collection::migrations(), |slots| &mut slots.migrations),

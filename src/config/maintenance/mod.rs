@@ -88,7 +88,7 @@ pub struct Maintenance {
     /// Which bus.
     #[serde(default)]
     pub bus: Bus,
-    /// Well-known name whose owner sends it, or [`ROOT`].
+    /// The name on the bus whose owner sends it, or `"root"` for the bridge `io.vmdrain.Maintenance1`.
     pub sender: String,
     /// Object path; with `/*` at its end whatever is below it.
     pub path: String,
@@ -102,10 +102,10 @@ pub struct Maintenance {
     pub args: BTreeMap<String, Value>,
     /// What it asks for.
     pub action: Act,
-    /// How long that drain may take; `None` (`auto`): as every drain.
+    /// How long that drain may take; absent or `"auto"`: as every drain.
     #[serde(default, with = "auto_span", skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Duration>,
-    /// What happens then; `None`: as at every drain.
+    /// What happens then, a word as for `drain.on_deadline`; absent: as at every drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_deadline: Option<OnDeadline>,
 }

@@ -94,7 +94,13 @@ pub fn diagnose(pdb: &PdbView, pods: &[PodView], vmis: &[VmiView]) -> Class {
     }
     let missing = pdb.expected.saturating_sub(pdb.current_healthy);
     if missing <= 0 {
-        return Class::NoRoom;
+        let lacks = pdb.desired_healthy.saturating_sub(pdb.expected);
+        return if lacks > 0 {
+            let short = vec![format!("{lacks} that do not exist")];
+            Class::UnhealthyPeers { short }
+        } else {
+            Class::NoRoom
+        };
     }
     let (short, broken) = short_pods(pdb, missing, pods, vmis);
     // Evictions never take a budget below what it needs: something else has.

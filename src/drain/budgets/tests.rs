@@ -100,6 +100,10 @@ fn integers_are_judged_by_their_counts() {
     let broken = diagnose(&pdb(number(3), 3, 2, 3), &[], &[]);
     assert_eq!(name(&broken), "unhealthy_peers");
     assert!(broken.needs_somebody() && !waits.needs_somebody());
+    // All of them are healthy, and there are fewer than it needs: "add one", not "it needs every one".
+    let short = vec!["1 that do not exist".to_owned()];
+    let lacks = diagnose(&pdb(number(3), 2, 2, 3), &[], &[]);
+    assert_eq!(lacks, Class::UnhealthyPeers { short });
 }
 
 #[test]

@@ -4,26 +4,48 @@ use super::Knobs;
 use super::span::Span;
 use std::time::Duration;
 
-/// A migration of this drain that is over.
+/// A migration of this drain that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Memory in bytes.
     pub memory: u64,
     /// From its eviction (or from when it got a slot) to its arrival.
     pub took: Duration,
-    /// From there to the end of its old pod.
-    pub tail: Duration,
+    /// From there to the end of its old pod; `None`: it still ends.
+    pub tail: Option<Duration>,
 }
 
 /// The model with its corrections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
-    setup: f64,
-    /// Seconds per byte.
-    per_byte: f64,
+    /// Of those that run: by what is over.
+    seen: Line,
+    /// Of those that wait: also by those that run and are late.
+    all: Line,
     tail: f64,
     /// How far off it may be, as a share.
     spread: f64,
+}
+
+/// Seconds of a migration by its size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Line {
+    setup: f64,
+    /// Seconds per byte.
+    per_byte: f64,
+}
+
+impl Line {
+    fn of(knobs: &Knobs, setup: f64, (a, b): (f64, f64)) -> Self {
+        Self {
+            setup: a * setup,
+            per_byte: b * copying(1 << 30, knobs.rate) / f64::from(1 << 30),
+        }
+    }
+
+    fn takes(&self, memory: u64) -> Duration {
+        seconds(self.setup + self.per_byte * bytes(memory))
+    }
 }
 
 /// How much the model's own numbers weigh against one migration that was seen.
@@ -46,28 +68,36 @@ impl Fit {
             .iter()
             .map(|seen| (copying(seen.memory, knobs.rate), seen.took.as_secs_f64()))
             .collect();
-        let (mut a, mut b) = solve(setup, &samples);
+        let (a, b) = solve(setup, &samples);
+        let mut all = (a, b);
         for (memory, so_far) in running {
             let copy = copying(memory, knobs.rate);
             let so_far = so_far.as_secs_f64();
-            if so_far > a * setup + b * copy {
-                samples.push((copy, so_far * 1.25));
+            let late = so_far - (a * setup + b * copy);
+            // As late as it is, as late it may be once more.
+            if late > 0.0 {
+                samples.push((copy, so_far + late));
             }
         }
         if samples.len() > seen.len() {
-            (a, b) = solve(setup, &samples);
+            all = solve(setup, &samples);
         }
         Self {
-            setup: a * setup,
-            per_byte: b * copying(1 << 30, knobs.rate) / f64::from(1 << 30),
+            seen: Line::of(knobs, setup, (a, b)),
+            all: Line::of(knobs, setup, all),
             tail: tail(knobs.tail, seen),
-            spread: spread(setup, (a, b), &samples),
+            spread: spread(setup, all, &samples),
         }
     }
 
-    /// How long a migration of this size takes.
+    /// How long a migration of this size takes that has not begun.
     pub fn takes(&self, memory: u64) -> Duration {
-        seconds(self.setup + self.per_byte * bytes(memory))
+        self.all.takes(memory)
+    }
+
+    /// How long one takes that runs, had it kept to what was seen: what it is late by is its own.
+    pub fn runs(&self, memory: u64) -> Duration {
+        self.seen.takes(memory)
     }
 
     /// How long its old pod stays afterwards.
@@ -138,9 +168,10 @@ fn solve(setup: f64, samples: &[(f64, f64)]) -> (f64, f64) {
 
 /// The mean of the tails, with the model's own as one of them.
 fn tail(own: Duration, seen: &[Seen]) -> f64 {
-    let sum: Duration = seen.iter().map(|seen| seen.tail).sum();
-    let count = u32::try_from(seen.len()).unwrap_or(u32::MAX);
-    let own_share = if seen.is_empty() { 1.0 } else { OWN_WEIGHT };
+    let tails: Vec<Duration> = seen.iter().filter_map(|seen| seen.tail).collect();
+    let sum: Duration = tails.iter().sum();
+    let count = u32::try_from(tails.len()).unwrap_or(u32::MAX);
+    let own_share = if tails.is_empty() { 1.0 } else { OWN_WEIGHT };
     (sum.as_secs_f64() + own.as_secs_f64() * own_share) / (f64::from(count) + own_share)
 }
 

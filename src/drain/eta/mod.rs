@@ -35,6 +35,13 @@ pub enum Stage {
         /// When it is ended by force.
         grace: Duration,
     },
+    /// Nothing moves it: until its stop, or until the drain ends.
+    Stays,
+    /// Its guest is shut down when all others are gone.
+    Last {
+        /// When it is ended by force, from then.
+        grace: Duration,
+    },
     /// Nobody can say when it goes.
     Unknown,
 }
@@ -46,6 +53,17 @@ pub struct Job {
     pub memory: Option<u64>,
     /// Where it stands.
     pub stage: Stage,
+    /// Its guest is shut down for want of another way, unless it is gone before; `None`: nobody does that.
+    pub stop: Option<Stop>,
+}
+
+/// When a guest that is still here is shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// From now.
+    pub begins: Duration,
+    /// When it is ended by force, from then.
+    pub grace: Duration,
 }
 
 /// What the model starts from.
@@ -59,6 +77,8 @@ pub struct Knobs {
     pub tail: Duration,
     /// Migrations at a time.
     pub slots: u32,
+    /// From now to the deadline, when the drain ends there whatever is left; `None`: it does not, or nobody asks.
+    pub ends_in: Option<Duration>,
 }
 
 impl Knobs {
@@ -70,6 +90,7 @@ impl Knobs {
             setup: Duration::from_secs(5),
             tail: Duration::from_secs(2),
             slots: slots.max(1),
+            ends_in: None,
         }
     }
 }
@@ -89,7 +110,12 @@ pub struct Forecast {
 pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
     let running = jobs.iter().filter_map(|job| match job.stage {
         Stage::Moving(so_far) => Some((memory(job), so_far)),
-        Stage::Queued | Stage::Leaving(_) | Stage::Ending { .. } | Stage::Unknown => None,
+        Stage::Queued
+        | Stage::Leaving(_)
+        | Stage::Ending { .. }
+        | Stage::Stays
+        | Stage::Last { .. }
+        | Stage::Unknown => None,
     });
     let fit = Fit::of(knobs, seen, running);
     // When each slot is free again.
@@ -103,13 +129,15 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
                 None
             }
             Stage::Moving(so_far) => {
-                let left = left_of(fit.takes(memory(job)), so_far);
+                let left = left_of(fit.runs(memory(job)), so_far);
                 slots.push(Reverse(left));
                 Some(fit.span(left + fit.tail()))
             }
             Stage::Leaving(so_far) => Some(fit.span(left_of(fit.tail(), so_far))),
             Stage::Ending { for_long, grace } => Some(ending(for_long, grace)),
-            Stage::Unknown => None,
+            // Until its stop, if there is one.
+            Stage::Stays => knobs.ends_in.filter(|_| job.stop.is_none()).map(Span::at),
+            Stage::Last { .. } | Stage::Unknown => None,
         });
     }
     let count = usize::try_from(knobs.slots).unwrap_or(usize::MAX).max(1);
@@ -130,23 +158,59 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
         slots.push(Reverse(end));
         *vm = Some(fit.span(end + fit.tail()));
     }
+    for (vm, job) in vms.iter_mut().zip(jobs) {
+        if !matches!(job.stage, Stage::Unknown | Stage::Last { .. }) {
+            *vm = or_stopped(*vm, job.stop);
+        }
+    }
+    let others = Span::longest(vms.iter().flatten().copied());
+    for (vm, job) in vms.iter_mut().zip(jobs) {
+        if let Stage::Last { grace } = job.stage {
+            let own = others.and_then(ending(Duration::ZERO, grace));
+            *vm = or_stopped(Some(own), job.stop);
+        }
+    }
+    let longest = Span::longest(vms.iter().flatten().copied());
     Forecast {
-        whole: Span::longest(vms.iter().flatten().copied()),
+        whole: knobs.ends_in.map_or(longest, |end| longest.ends_by(end)),
         unknown: vms.iter().filter(|vm| vm.is_none()).count(),
         vms,
     }
+}
+
+/// Whatever comes first: its own end, or its stop.
+fn or_stopped(vm: Option<Span>, stop: Option<Stop>) -> Option<Span> {
+    let Some(stop) = stop else { return vm };
+    let ends = ending(Duration::ZERO, stop.grace);
+    let stopped = Span {
+        low: stop.begins,
+        likely: stop.begins + ends.likely,
+        high: stop.begins + ends.high,
+    };
+    Some(match vm {
+        None => stopped,
+        Some(own) if own.likely > stopped.likely => Span {
+            low: own.low.min(stopped.low),
+            ..stopped
+        },
+        Some(own) => Span {
+            high: own.high.min(stopped.high).max(own.likely),
+            ..own
+        },
+    })
 }
 
 fn memory(job: &Job) -> u64 {
     job.memory.unwrap_or(UNKNOWN_MEMORY)
 }
 
-/// What is left of something that takes so long. One that is late has shown that it takes longer: the later it is, the
-/// more is left, up to a fifth of what it has taken.
+/// What is left of something that takes so long. One that is late has shown that it takes longer, nobody knows how
+/// much: as late as it is, as late it may be once more.
 fn left_of(takes: Duration, so_far: Duration) -> Duration {
     let late = so_far.saturating_sub(takes);
-    let more = (so_far / 5).min(late + Duration::from_secs(1));
-    takes.saturating_sub(so_far).max(more.min(takes.max(late)))
+    takes
+        .saturating_sub(so_far)
+        .max(late + Duration::from_secs(1).min(takes))
 }
 
 /// A guest that is being shut down: any moment, and at the latest at the end of its grace period.

@@ -42,6 +42,35 @@ impl Span {
         })
     }
 
+    /// Just then.
+    pub fn at(moment: Duration) -> Self {
+        Self {
+            low: moment,
+            likely: moment,
+            high: moment,
+        }
+    }
+
+    /// One after the other.
+    #[must_use]
+    pub fn and_then(self, next: Self) -> Self {
+        Self {
+            low: self.low + next.low,
+            likely: self.likely + next.likely,
+            high: self.high + next.high,
+        }
+    }
+
+    /// Nothing goes on after `end`.
+    #[must_use]
+    pub fn ends_by(self, end: Duration) -> Self {
+        Self {
+            low: self.low.min(end),
+            likely: self.likely.min(end),
+            high: self.high.min(end),
+        }
+    }
+
     /// The same in steps as coarse as one may honestly say them.
     #[must_use]
     pub fn rounded(self) -> Self {

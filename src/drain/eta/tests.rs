@@ -12,6 +12,7 @@ fn job(gib: u64, stage: Stage) -> Job {
     Job {
         memory: Some(gib * GIB),
         stage,
+        stop: None,
     }
 }
 
@@ -21,6 +22,7 @@ fn knobs() -> Knobs {
         setup: s(5),
         tail: s(2),
         slots: 2,
+        ends_in: None,
     }
 }
 
@@ -96,7 +98,7 @@ fn a_slow_network_is_learned() {
     let real = |gib: u64| Seen {
         memory: gib * GIB,
         took: s(8 + 2 * gib),
-        tail: s(4),
+        tail: Some(s(4)),
     };
     let jobs = [job(64, Stage::Queued)];
     let off = |seen: &[Seen]| {
@@ -168,4 +170,42 @@ fn need_against_time() {
 #[test]
 fn nothing_to_do_takes_no_time() {
     assert_eq!(forecast(&[], &knobs(), &[]), Forecast::default());
+}
+
+#[test]
+fn what_does_not_move_is_stopped_in_the_end() {
+    let stop = Some(Stop {
+        begins: s(100),
+        grace: s(60),
+    });
+    let stuck = Job {
+        stop,
+        ..job(5, Stage::Stays)
+    };
+    let quick = Job {
+        stop,
+        ..job(5, Stage::Queued)
+    };
+    let huge = Job {
+        stop,
+        ..job(500, Stage::Queued)
+    };
+    let seen = forecast(&[stuck, quick, huge], &knobs(), &[]);
+    close(seen.vms[0].unwrap().likely, 110);
+    close(seen.vms[0].unwrap().high, 160);
+    close(seen.vms[1].unwrap().likely, 12);
+    close(seen.vms[2].unwrap().likely, 110);
+    assert_eq!(seen.unknown, 0);
+}
+
+#[test]
+fn a_drain_that_nothing_ends_before_ends_at_its_deadline() {
+    let knobs = Knobs {
+        ends_in: Some(s(300)),
+        ..knobs()
+    };
+    let blocked = forecast(&[job(5, Stage::Stays), job(5, Stage::Queued)], &knobs, &[]);
+    close(blocked.whole.likely, 300);
+    let moving = forecast(&[job(5, Stage::Queued)], &knobs, &[]);
+    close(moving.whole.likely, 12);
 }

@@ -2,6 +2,7 @@
 
 mod answers;
 
+use super::answer::Answer;
 use super::policy::Timing;
 use super::status::VmPhase;
 use super::stop::{HandlerDoubt, StopWhy};
@@ -107,7 +108,7 @@ fn stopped(case: &Case<'_>, pod: &PodView, frame: &Frame<'_>) -> Option<Verdict>
     case.stop?;
     let active = match (case.vmi, case.vmis_seen && !case.vmi_malformed) {
         (Some(vmi), _) => vmi.node == frame.node && !vmi.is_final() && !vmi.deleting,
-        (None, true) => false,
+        (None, true) => is_what_is_left(pod, case.track, frame.node),
         (None, false) => !is_inbound(pod, frame.node) && case.track.moved_to.is_none(),
     };
     if !active {
@@ -123,6 +124,13 @@ fn stopped(case: &Case<'_>, pod: &PodView, frame: &Frame<'_>) -> Option<Verdict>
         }),
         Some(_) | None => Verdict::Stop,
     })
+}
+
+/// Its VMI is gone and the pod is what is left, as KubeVirt itself has told when its eviction was asked for: no eviction will
+/// ever be granted. While the list of VMIs alone says so, it may be behind.
+pub fn is_what_is_left(pod: &PodView, track: &Track, node: &str) -> bool {
+    let told = matches!(track.last, Some((Answer::VmiGone, _)));
+    told && track.moved_to.is_none() && !is_inbound(pod, node)
 }
 
 /// A VMI says it is here, its pod was not seen (the pod list is behind).

@@ -41,6 +41,7 @@ impl Machine {
             | Phase::FallingBack
             | Phase::Holding
             | Phase::Confirming
+            | Phase::OtherPods
             | Phase::Gates
             | Phase::Idle
             | Phase::Restoring
@@ -68,8 +69,11 @@ impl Machine {
         }
         self.want_cordon(now);
         if self.phase == Phase::Gates {
-            // The hooks' end decides what is next.
-            return self.persist();
+            // The hooks' end, or that of the volumes, decides what is next.
+            self.volumes_step(now);
+            if self.phase == Phase::Gates {
+                return self.persist();
+            }
         }
         if self.only_cordons() {
             return self.persist();
@@ -79,6 +83,7 @@ impl Machine {
         }
         let cordoned = self.drain.as_ref().is_some_and(|d| d.cordoned);
         let seen = self.looked_around(now);
+        let mut begun = false;
         if self.phase == Phase::Preparing && cordoned && seen {
             if !self.passes(Gate::PreDrain, now) {
                 return self.persist();
@@ -86,13 +91,21 @@ impl Machine {
             self.phase = self.working();
             self.forget_marks_elsewhere();
             self.tell_plan(now);
+            begun = true;
         }
+        let uncordoned = seen && !cordoned && self.must_stop_uncordoned(now);
         if self.phase == Phase::Preparing || !seen {
             return;
         }
         let due = self.show_all(now);
-        if self.phase != Phase::Confirming {
+        if begun {
+            self.warn_of_time(now);
+        }
+        if !matches!(self.phase, Phase::Confirming | Phase::OtherPods) {
             self.phase = self.working();
+        }
+        if self.phase != Phase::OtherPods {
+            self.others_wait(now);
         }
         if cordoned {
             if self.send(due, now) {
@@ -100,6 +113,8 @@ impl Machine {
                 self.show_all(now);
             }
             self.maybe_confirm(now);
+        } else if uncordoned {
+            self.stop_uncordoned(due, now);
         }
         self.persist();
     }
@@ -372,7 +387,7 @@ impl Machine {
     }
 
     /// Nothing seems to be left: only fresh lists may say so (design section 3.4).
-    fn maybe_confirm(&mut self, now: Mono) {
+    pub(super) fn maybe_confirm(&mut self, now: Mono) {
         let evicting =
             self.waits_for(|p| matches!(p, Pending::Evict { .. } | Pending::StopGuest { .. }));
         let node = self.policy.node_name.clone();
@@ -380,9 +395,12 @@ impl Machine {
         let lingers = |pod: &PodView| self.lingers(pod, now);
         let left = !left_here(&self.picture, &node, lingers, &alone).is_empty();
         if left || evicting || self.owes_now() {
-            if self.phase == Phase::Confirming {
+            if matches!(self.phase, Phase::Confirming | Phase::OtherPods) {
                 self.phase = self.working();
             }
+            return;
+        }
+        if self.phase == Phase::OtherPods && self.others_step(now) {
             return;
         }
         if self.waits_for(|p| matches!(p, Pending::Confirm { .. })) {
@@ -394,7 +412,8 @@ impl Machine {
             return;
         }
         let id = self.effect(Pending::Confirm { since: now });
-        self.actions.push_back(Action::Confirm(id));
+        let others = self.all_pods();
+        self.actions.push_back(Action::Confirm { id, others });
     }
 
     /// Its VM has moved for longer than a source pod needs to end: only a sidecar, or a forgotten process,
@@ -416,11 +435,11 @@ impl Machine {
 
 /// What is due now.
 #[derive(Debug, Default)]
-struct Due {
+pub(super) struct Due {
     slots: Slots,
     migrate: Vec<(u64, String)>,
     at_once: Vec<String>,
-    stop: Vec<(Duration, String, StopWhy)>,
+    pub(super) stop: Vec<(Duration, String, StopWhy)>,
     aborts: Vec<(String, ObjectRef)>,
     ask: Vec<(u64, String)>,
 }

@@ -1,12 +1,14 @@
-//! What a cancel cannot take back, because it is not ours: said plainly, with what a person can do.
+//! What is not ours, and can neither be taken back nor fought: said plainly, with what a person can do.
 
 use super::Machine;
 use super::undo::by_hand;
+use crate::drain::action::Level;
 use crate::drain::time::Mono;
 use crate::drain::world::{KubeVirtView, NodeView, ObjectRef};
 
 /// The taint of a cordon; a KubeVirt may be told to drain at it.
 const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
+
 impl Machine {
     /// KubeVirt keeps the marks of a node with its drain taint.
     pub(super) fn mark_tainted(&mut self, vmi: &ObjectRef, now: Mono) {
@@ -40,6 +42,42 @@ impl Machine {
             self.remains(format!(
                 "node {node} has the taint {key}, which is not ours and which KubeVirt takes for an order to migrate every VM away: that cannot be undone here; `kubectl taint node {node} {key}-` removes it"
             ));
+        }
+    }
+
+    /// The schedule is logind's, and only who made it may know why it is there.
+    pub(super) fn tell_of_schedule(&mut self) {
+        let Some(due) = self.schedule else { return };
+        let what = due.what();
+        self.remains(format!(
+            "the {what} that is scheduled still stands (`shutdown -c` takes it back); when its time comes, the node is drained again"
+        ));
+    }
+
+    /// Somebody sets a taint in mid-drain that takes pods away (T66), or that says that this host is dead (T76): it is not
+    /// fought, and whoever finds VMs stopped instead of moved finds the cause.
+    pub(super) fn watch_taints(&mut self) {
+        let (Some(seen), Some(known)) = (self.picture.node.seen(), &self.node) else {
+            return;
+        };
+        if !self.phase.is_draining() {
+            return;
+        }
+        let takes =
+            |taint: &&String| taint.ends_with(":NoExecute") && !known.taints.contains(taint);
+        let new: Vec<String> = seen.taints.iter().filter(takes).cloned().collect();
+        for taint in new {
+            let fenced = taint.starts_with("node.kubernetes.io/out-of-service");
+            let means = if fenced {
+                "somebody takes this host for dead, and its VMs may be started elsewhere while they still run here"
+            } else {
+                "the cluster deletes pods that do not tolerate it, so VMs may be stopped instead of moved"
+            };
+            let node = &self.policy.node_name;
+            let text = format!(
+                "the taint {taint} was set on node {node} in the middle of the drain, and not by us: {means}"
+            );
+            self.tell_once(&format!("taint {taint}"), Level::Warn, "ForeignTaint", text);
         }
     }
 }

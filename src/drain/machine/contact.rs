@@ -51,7 +51,7 @@ impl Contact {
     fn failed(&mut self, why: &str, proves: bool) {
         self.failing = true;
         self.proven |= proves;
-        self.why = why.to_owned();
+        why.clone_into(&mut self.why);
     }
 }
 
@@ -73,8 +73,10 @@ impl Machine {
             drain.contact.heard(*at);
         }
         let broken = words.iter().filter_map(|word| word.as_ref().err());
-        let since = broken.flatten().filter(|(_, at)| *at >= drain.contact.reached);
-        if let Some((why, _)) = since.last() {
+        let mut since = broken
+            .flatten()
+            .filter(|(_, at)| *at >= drain.contact.reached);
+        if let Some((why, _)) = since.next_back() {
             drain.contact.failed(why, false);
         }
     }
@@ -84,14 +86,18 @@ impl Machine {
         let Some(drain) = &mut self.drain else { return };
         let proves = matches!(what, Pending::ReadNode(_) | Pending::Confirm { .. });
         let fault: Option<&Fault> = match outcome {
-            Outcome::Node(Err(fault)) | Outcome::Fresh(Err(fault)) | Outcome::Reply(Err(fault)) => {
-                Some(fault)
-            }
+            Outcome::Node(Err(fault))
+            | Outcome::Fresh(Err(fault))
+            | Outcome::Reply(Err(fault))
+            | Outcome::Volumes(Err(fault)) => Some(fault),
             Outcome::Reply(Ok(reply)) if NOBODY_BEHIND.contains(&reply.code) => {
                 let why = format!("HTTP {}: {}", reply.code, reply.message);
                 return drain.contact.failed(&why, false);
             }
-            Outcome::Node(Ok(_)) | Outcome::Fresh(Ok(_)) | Outcome::Reply(Ok(_)) => None,
+            Outcome::Node(Ok(_))
+            | Outcome::Fresh(Ok(_))
+            | Outcome::Reply(Ok(_))
+            | Outcome::Volumes(Ok(_)) => None,
             Outcome::Hold(_)
             | Outcome::Logind(_)
             | Outcome::Hooks(_)

@@ -152,6 +152,7 @@ impl Machine {
         };
         if let Some(drain) = &mut self.drain {
             drain.trouble.clone_from(&text);
+            drain.cordon_refused |= fault.class == FaultClass::Denied && !drain.cordoned;
         }
         if fault.class != FaultClass::Conflict {
             self.tell_once("node", Level::Warn, "NodeTrouble", text);
@@ -273,6 +274,7 @@ impl Machine {
                 self.phase = Phase::Idle;
                 self.drain = None;
                 self.tracks.clear();
+                self.others.clear();
                 self.starts_due();
                 self.forget();
                 self.tell(Level::Info, "Restored", text.clone());

@@ -4,7 +4,7 @@
 use super::index::Index;
 use super::show::span;
 use super::{Drain, Machine};
-use crate::drain::action::{Action, Level, Token};
+use crate::drain::action::{Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::policy::{Consent, OnDeadline};
 use crate::drain::time::Mono;
@@ -179,7 +179,7 @@ impl Machine {
         drain.scheduled = false;
         let id = drain.id.clone();
         if early {
-            self.actions.push_back(Action::Watch);
+            self.watch();
         }
         if self.phase != Phase::Cancelling {
             let by = match signal {

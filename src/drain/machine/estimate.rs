@@ -1,19 +1,37 @@
 //! When will it be over? The estimate for `status`, and what a plan needs to know of the drain that is under way.
 
 use super::Machine;
+use super::index::Index;
 use super::observe::is_still_here;
-use crate::drain::eta::{Forecast, Job, Knobs, Seen, Stage, forecast};
+use crate::drain::action::Level;
+use crate::drain::budgets::Class;
+use crate::drain::eta::{Fits, Forecast, Job, Knobs, Seen, Stage, Stop, fits, forecast, words};
+use crate::drain::fallback::{Guest, Schedule};
+use crate::drain::judge::Consentless;
 use crate::drain::plan::Scene;
-use crate::drain::policy::Pacing;
+use crate::drain::policy::{OnDeadline, Pacing};
 use crate::drain::status::VmPhase;
 use crate::drain::time::Mono;
 use crate::drain::track::{Going, Track};
-use crate::drain::verdict::{Lane, Verdict, Wait};
+use crate::drain::verdict::{Blocked, Lane, Verdict, Wait};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 impl Machine {
     /// The forecast, and the place in it of each track that is not over.
     pub(super) fn forecast(&self, now: Mono) -> (Forecast, BTreeMap<&str, usize>) {
+        // At a deadline that is a hold's, nothing ends.
+        let ends_in = (self.ending() != OnDeadline::Hold).then(|| self.time_left(now));
+        self.reckon(&self.stops_foreseen(now), ends_in, now)
+    }
+
+    /// With these stops and this end of the drain; without them: what the VMs would need.
+    fn reckon(
+        &self,
+        stops: &BTreeMap<String, Stop>,
+        ends_in: Option<Duration>,
+        now: Mono,
+    ) -> (Forecast, BTreeMap<&str, usize>) {
         let alive = self
             .tracks
             .iter()
@@ -24,10 +42,58 @@ impl Machine {
             jobs.push(Job {
                 memory: (track.memory > 0).then_some(track.memory),
                 stage: self.stage(track, now),
+                stop: stops.get(key).copied(),
             });
         }
-        let knobs = Knobs::new(self.policy.migration_rate, self.our_slots());
+        let knobs = Knobs {
+            ends_in,
+            ..Knobs::new(self.policy.migration_rate, self.our_slots())
+        };
         (forecast(&jobs, &knobs, &self.migrations_seen()), places)
+    }
+
+    /// When the guests that are still here by then are shut down: in the fallback, or when a scheduled shutdown has come.
+    fn stops_foreseen(&self, now: Mono) -> BTreeMap<String, Stop> {
+        let Some(drain) = &self.drain else {
+            return BTreeMap::new();
+        };
+        let slack = self.policy.timing.stop_slack;
+        let scheduled = match self.consent() {
+            Ok(()) if self.may_stop() => None,
+            Err(Consentless::Scheduled) => self.schedule.map(|due| due.at.left(now)),
+            Ok(()) | Err(_) => return BTreeMap::new(),
+        };
+        let guests = self.guests_left(&Index::of(&self.picture));
+        let groups = Schedule::of(guests, drain.deadline, now).groups;
+        let stops = groups.into_iter().flat_map(|group| {
+            let begins = scheduled.unwrap_or_else(|| group.latest.left(now));
+            let stop = move |guest: Guest| {
+                let grace = guest.needs.saturating_sub(slack);
+                (guest.key, Stop { begins, grace })
+            };
+            group.guests.into_iter().map(stop)
+        });
+        stops.collect()
+    }
+
+    /// Needed against left, when the drain begins (T31): not enough is told then, not found out at the deadline.
+    pub(super) fn warn_of_time(&mut self, now: Mono) {
+        let need = self.reckon(&BTreeMap::new(), None, now).0.whole;
+        let left = self.time_left(now);
+        if fits(need, Duration::ZERO, left) != Fits::No {
+            return;
+        }
+        let then = if self.may_stop() {
+            "guests that have not moved by then are shut down before it"
+        } else {
+            "VMs that have not moved by then are left"
+        };
+        let text = format!(
+            "the VMs need {} and there are {} until the deadline: that is not enough, {then}",
+            words(need),
+            super::show::span(left)
+        );
+        self.loud(Level::Warn, "TimeShort", text);
     }
 
     /// What a plan depends on besides the cluster.
@@ -61,6 +127,8 @@ impl Machine {
     fn stage(&self, track: &Track, now: Mono) -> Stage {
         match track.going {
             Going::Unknown => Stage::Unknown,
+            Going::Stays => Stage::Stays,
+            Going::Last => Stage::Last { grace: track.grace },
             Going::Queued => Stage::Queued,
             // Sent when a slot was free, it takes that slot; sent with all others, it waits in KubeVirt's queue.
             Going::Accepted if self.policy.pacing == Pacing::All => Stage::Queued,
@@ -83,22 +151,24 @@ impl Machine {
         }
     }
 
-    /// Migrations of this drain that are over.
+    /// Migrations of this drain that have arrived, whether or not their old pods have ended.
     fn migrations_seen(&self) -> Vec<Seen> {
-        let over = self.tracks.values().filter_map(|track| {
-            let (phase, at) = track.ended?;
-            let moved = phase == VmPhase::Migrated && track.attempts.len() <= 1;
+        let arrived = self.tracks.values().filter_map(|track| {
+            let ended = match track.ended {
+                Some((VmPhase::Migrated, at)) => Some(at),
+                Some(_) => return None,
+                None => None,
+            };
+            let moved = track.moved_since.or(ended)?;
+            let arrived = ended.map_or(moved, |at| at.min(moved));
             let began = track.first_post.map(|_| self.began(track))?;
-            (moved && track.memory > 0).then(|| {
-                let arrived = track.moved_since.filter(|moved| *moved <= at).unwrap_or(at);
-                Seen {
-                    memory: track.memory,
-                    took: arrived.since(began),
-                    tail: at.since(arrived),
-                }
+            (track.attempts.len() <= 1 && track.memory > 0).then(|| Seen {
+                memory: track.memory,
+                took: arrived.since(began),
+                tail: ended.map(|at| at.since(arrived)),
             })
         });
-        over.collect()
+        arrived.collect()
     }
 }
 
@@ -107,6 +177,7 @@ pub(super) fn going(verdict: &Verdict) -> Option<Going> {
     Some(match verdict {
         Verdict::Evict(Lane::Migrate) | Verdict::Ask => Going::Queued,
         Verdict::Evict(Lane::Shutdown) | Verdict::Stop => Going::Ending,
+        Verdict::Blocked(why) if stays(why) => Going::Stays,
         Verdict::Evict(Lane::External) | Verdict::Blocked(_) | Verdict::Ignore(_) => Going::Unknown,
         Verdict::Gone => return None,
         Verdict::Wait(why) => match why {
@@ -133,12 +204,21 @@ pub(super) fn going(verdict: &Verdict) -> Option<Going> {
             Wait::ShuttingDown | Wait::Stopping { .. } | Wait::VmiGone | Wait::PodGone => {
                 Going::Ending
             }
-            Wait::LeftAlone { .. }
-            | Wait::GivenUp
-            | Wait::HeldBack(_)
-            | Wait::External
-            | Wait::NamespaceTerminating
-            | Wait::Scheduled => Going::Unknown,
+            Wait::LeftAlone { stops_last: true } => Going::Last,
+            Wait::LeftAlone { stops_last: false } | Wait::GivenUp | Wait::Scheduled => Going::Stays,
+            Wait::HeldBack(_) | Wait::External | Wait::NamespaceTerminating => Going::Unknown,
         },
     })
+}
+
+/// No waiting cures it.
+fn stays(why: &Blocked) -> bool {
+    match why {
+        Blocked::NotMigratable { .. }
+        | Blocked::NeedsConsent
+        | Blocked::ConsentNever
+        | Blocked::SeveralBudgets { .. } => true,
+        Blocked::Budget { class, .. } => class.as_ref().is_some_and(Class::needs_somebody),
+        Blocked::NoHandler(_) | Blocked::Throttled | Blocked::Denied(_) => false,
+    }
 }

@@ -6,6 +6,7 @@ use super::guests::Wanted;
 use super::index::Index;
 use crate::drain::action::Level;
 use crate::drain::fallback::{Guest, Schedule, stop_order};
+use crate::drain::judge::is_what_is_left;
 use crate::drain::phase::Phase;
 use crate::drain::policy::OnDeadline;
 use crate::drain::stop::{StopWhy, guest_grace};
@@ -175,8 +176,9 @@ impl Machine {
             .filter_map(|(key, track)| {
                 let pod = index.pod_of(track)?;
                 let vmi = index.vmi_of(track);
-                if pod.is_empty_of_guest() || self.stays_alone(track) || !self.is_active(vmi, index)
-                {
+                let left = || is_what_is_left(pod, track, &self.policy.node_name);
+                let active = self.is_active(vmi, index) || (vmi.is_none() && left());
+                if pod.is_empty_of_guest() || self.stays_alone(track) || !active {
                     return None;
                 }
                 let order = pod.stop_order.as_deref().map(stop_order);

@@ -57,11 +57,15 @@ impl Machine {
             return;
         }
         self.retry_done();
+        if self.others_can_go() {
+            self.phase = Phase::OtherPods;
+            return;
+        }
         self.drained(now);
     }
 
     pub(super) fn drained(&mut self, now: Mono) {
-        if !self.passes(Gate::PostDrain, now) {
+        if !self.volumes_gone(now) || !self.passes(Gate::PostDrain, now) {
             self.phase = Phase::Gates;
             return;
         }
@@ -76,13 +80,20 @@ impl Machine {
                 " but for {n} that their policy leaves alone and {m} whose own deadline has passed"
             ),
         };
+        self.others_wait(now);
+        let stay = self.others_left_text();
+        self.leave_others(now);
         let by_others = |t: &&Track| t.ended.is_some() && t.by_others;
         let stopped = self.tracks.values().filter(by_others).count();
         let by = self.empty_by();
         let Some(drain) = &mut self.drain else { return };
         drain.trouble.clear();
         drain.exit = if drain.shutting_down || drain.then.is_none() {
-            Some(if given_up > 0 { 3 } else { 0 })
+            Some(if given_up > 0 || !stay.is_empty() {
+                3
+            } else {
+                0
+            })
         } else {
             None
         };
@@ -90,15 +101,41 @@ impl Machine {
             0 => String::new(),
             n => format!("; {n} of them were stopped by others, not moved"),
         };
-        drain.end = format!("no VM is left on the node{alone}{by_others}{by}");
+        let stay = match stay.as_str() {
+            "" => String::new(),
+            pods => format!(", but {pods}"),
+        };
+        drain.end = format!("no VM is left on the node{alone}{by_others}{by}{stay}");
         let took = super::show::span(now.since(drain.started));
         let text = format!(
-            "node {} is empty of VMs{alone} after {took}{by_others}{by}",
+            "node {} is empty of VMs{alone} after {took}{by_others}{by}{stay}",
             self.policy.node_name
         );
         self.tell_once("end", Level::Info, "Drained", text);
         self.actions.push_back(Action::Unwatch);
-        self.leave(now);
+        if stay.is_empty() || !self.stays_up_for_pods() {
+            self.leave(now);
+        }
+    }
+
+    /// Pods are left that nobody has agreed to lose. The host goes down over them only when somebody else has decided that
+    /// already, or the policy lets it go whatever is left; true when it stays up, and the node is given back (T40).
+    fn stays_up_for_pods(&mut self) -> bool {
+        let goes = self.ending() == OnDeadline::Proceed;
+        let Some(drain) = &mut self.drain else {
+            return false;
+        };
+        let rack = drain.trigger.as_ref().is_some_and(|t| t.shutdown_vms);
+        if goes || rack || drain.falling.asked || drain.shutting_down || drain.then.is_none() {
+            return false;
+        }
+        drain.then = None;
+        drain.exit = Some(3);
+        drain.end.push_str("; logind was not asked to go down");
+        let text = drain.end.clone();
+        self.tell(Level::Warn, "PodsLeft", text.clone());
+        self.start_cancel(&text);
+        true
     }
 
     fn warn_of_lingering(&mut self, now: Mono) {
@@ -264,13 +301,17 @@ impl Machine {
             return false;
         }
         let left = self.tracks.values().filter(|t| t.ended.is_none()).count();
+        let pods = match self.others_left_text().as_str() {
+            "" => String::new(),
+            pods => format!(" and {pods}"),
+        };
         let Some(drain) = &mut self.drain else {
             return false;
         };
         if !drain.falling.holding {
             drain.falling.holding = true;
             let text = format!(
-                "the deadline passed with {left} VM(s) left on node {}; by policy the drain goes on until they are gone (`vmdrain-agent release` or `cancel` ends it, `extend` moves the deadline)",
+                "the deadline passed with {left} VM(s){pods} left on node {}; by policy the drain goes on until they are gone (`vmdrain-agent release` or `cancel` ends it, `extend` moves the deadline)",
                 self.policy.node_name
             );
             self.tell_once("holding", Level::Warn, "Holding", text);
@@ -283,11 +324,15 @@ impl Machine {
         self.warn_of_lingering(now);
         let left = self.leave_the_rest(now);
         // Those that are left are on their way down.
-        let told_all = !left.is_empty() && left.iter().all(|(_, stopped)| *stopped);
+        let pods = self.others_left_text();
+        let pods_go = self.others_left().iter().all(|(.., going)| *going);
+        self.leave_others(now);
+        let some = !left.is_empty() || !pods.is_empty();
+        let told_all = some && pods_go && left.iter().all(|(_, stopped)| *stopped);
         let blind = self.picture.pods.seen().is_none() && !self.knows_itself();
         self.phase = Phase::Deadline;
         self.actions.push_back(Action::Unwatch);
-        let text = self.deadline_text(blind, left.len());
+        let text = self.deadline_text(blind, left.len(), &pods);
         let alone = self.acts_alone();
         let Some(drain) = &mut self.drain else { return };
         // Nobody knows what is left where the API server was never reached (design section 7).
@@ -346,7 +391,7 @@ impl Machine {
             .collect()
     }
 
-    fn deadline_text(&self, blind: bool, left: usize) -> String {
+    fn deadline_text(&self, blind: bool, left: usize, pods: &str) -> String {
         let node = &self.policy.node_name;
         let trouble = self.drain.as_ref().map(|d| d.trouble.as_str());
         let trouble = trouble.filter(|text| !text.is_empty());
@@ -360,8 +405,22 @@ impl Machine {
                     }
                 }
             ),
+            (false, 0) if !pods.is_empty() => {
+                format!("the deadline passed with no VM, but {pods} left on node {node}")
+            }
+            (false, n) if !pods.is_empty() => {
+                format!("the deadline passed with {n} VM(s) and {pods} left on node {node}")
+            }
             (false, 0) => "the deadline passed before the node could be confirmed empty".into(),
-            (false, n) => format!("the deadline passed with {n} VM(s) left on node {node}"),
+            (false, n) => {
+                let drain = self.drain.as_ref();
+                let refused = drain.is_some_and(|d| d.cordon_refused && !d.cordoned);
+                let why = match trouble.filter(|_| refused) {
+                    Some(trouble) => format!(", which is not cordoned: {trouble}"),
+                    None => String::new(),
+                };
+                format!("the deadline passed with {n} VM(s) left on node {node}{why}")
+            }
         }
     }
 

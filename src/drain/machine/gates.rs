@@ -5,6 +5,7 @@
 
 use super::Machine;
 use super::pending::Pending;
+use super::volumes::Volumes;
 use crate::drain::action::{Action, Level};
 use crate::drain::hooks::{About, Gate, OnFailure, Report, Run};
 use crate::drain::phase::Phase;
@@ -20,6 +21,8 @@ pub(super) struct Gates {
     open: BTreeSet<Gate>,
     /// logind was asked to go down.
     pub(super) asked: bool,
+    /// Volumes that are waited for.
+    pub(super) volumes: Volumes,
 }
 
 impl Gates {
@@ -28,7 +31,7 @@ impl Gates {
         let begun = phase != Phase::Preparing.name();
         Self {
             open: begun.then_some(Gate::PreDrain).into_iter().collect(),
-            asked: false,
+            ..Self::default()
         }
     }
 }

@@ -301,7 +301,11 @@ impl Machine {
             due.extend(schedule.due(now).map(|g| g.key.clone()));
         }
         // What was asked for before is asked for until it is taken.
-        due.extend(here.iter().filter(|t| t.stop.is_some()).map(|t| t.pod.uid.clone()));
+        due.extend(
+            here.iter()
+                .filter(|t| t.stop.is_some())
+                .map(|t| t.pod.uid.clone()),
+        );
         let mut wakes: Vec<Mono> = schedule.next(now).into_iter().collect();
         wakes.extend(schedule.begins().filter(|_| !begun));
         due.retain(|uid| {

@@ -23,6 +23,7 @@ mod local;
 mod lots;
 mod observe;
 mod orders;
+mod others;
 mod pending;
 mod report;
 mod requests;
@@ -31,7 +32,9 @@ mod schedule;
 mod show;
 mod signalled;
 mod sparing;
+mod uncordoned;
 mod undo;
+mod volumes;
 
 use super::action::{
     Action, EffectId, Fault, FaultClass, HoldView, Input, Level, Notice, Source, Token,
@@ -39,6 +42,7 @@ use super::action::{
 use super::again::Owed;
 use super::hooks::Gate;
 use super::judge::Consentless;
+use super::others::OtherTrack;
 use super::pacing::Slots;
 use super::phase::Phase;
 use super::policy::{Consent, Policy};
@@ -119,6 +123,8 @@ struct Drain {
     end: String,
     /// The last problem of the drain as a whole.
     trouble: String,
+    /// The cordon was refused for want of a right.
+    cordon_refused: bool,
 }
 
 /// The machine. See the module page.
@@ -130,6 +136,8 @@ pub struct Machine {
     node: Option<NodeView>,
     picture: Picture,
     tracks: BTreeMap<String, Track>,
+    /// Pods that are no VM's, by UID; only in a drain of all pods.
+    others: BTreeMap<String, OtherTrack>,
     /// The slots as counted last, for the estimate.
     slots: Slots,
     hold: HoldView,
@@ -173,6 +181,7 @@ impl Machine {
             node: None,
             picture: Picture::default(),
             tracks: BTreeMap::new(),
+            others: BTreeMap::new(),
             slots: Slots::default(),
             hold: HoldView::default(),
             hold_told: HoldTold::default(),
@@ -402,6 +411,11 @@ impl Machine {
 /// Deadline for a hold of `limit`: the margin never eats more than a fifth of it.
 pub fn hold_deadline(signal: Mono, limit: Duration, margin: Duration) -> Mono {
     signal + limit.saturating_sub(margin.min(limit / 5))
+}
+
+/// Latest deadline that a person can have within a hold of `limit`: what is left of it is for the release itself.
+pub fn latest_deadline(signal: Mono, limit: Duration) -> Mono {
+    signal + limit.saturating_sub(Duration::from_secs(2).min(limit / 10))
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ impl Machine {
             self.picture.node = before.node;
         }
         self.update_tracks(now);
+        self.watch_taints();
         self.watch_cordon(now);
     }
 
@@ -53,6 +54,12 @@ impl Machine {
         if let Some(migrations) = &fresh.migrations {
             self.picture.migrations = Sight::Seen {
                 value: migrations.clone(),
+                fresh: now,
+            };
+        }
+        if let Some(others) = &fresh.others {
+            self.picture.others = Sight::Seen {
+                value: others.clone(),
                 fresh: now,
             };
         }
@@ -75,6 +82,7 @@ impl Machine {
         if pods.is_some() {
             self.end_tracks(&index, now);
         }
+        self.see_others(&picture, now);
         self.picture = picture;
     }
 

@@ -6,7 +6,7 @@ use super::gates::Gates;
 use super::local::Local;
 use super::pending::{Pending, Why};
 use super::undo::Undo;
-use super::{Drain, Machine, hold_deadline};
+use super::{Drain, Machine, hold_deadline, latest_deadline};
 use crate::drain::action::{Action, Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::policy::OnDeadline;
@@ -135,7 +135,8 @@ impl Machine {
             );
             self.tell(Level::Error, "HoldMissing", text);
         }
-        let latest = shutdown.limit.filter(|_| shutdown.held).map(|l| now + l);
+        let limit = shutdown.limit.filter(|_| shutdown.held);
+        let latest = limit.map(|limit| latest_deadline(now, limit));
         if self.asked_at_the_deadline() {
             return self.goes_at_the_deadline(what, latest);
         }
@@ -174,7 +175,7 @@ impl Machine {
         if let Some(drain) = &mut self.drain {
             drain.exit = None;
         }
-        self.actions.push_back(Action::Watch);
+        self.watch();
         self.phase = Phase::Confirming;
         self.retry_done();
     }
@@ -228,13 +229,14 @@ impl Machine {
             guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
+            cordon_refused: false,
             contact: Contact::new(now),
             local: Local::default(),
         });
         self.start_preparing();
         // The cordon goes first: what the watches ask must not stand in its way.
         self.want_cordon(now);
-        self.actions.push_back(Action::Watch);
+        self.watch();
         self.persist();
         self.tell_once(
             "start",
@@ -249,6 +251,7 @@ impl Machine {
         // A drain that begins takes the cordon over; what the boot before has left is its own from here on.
         self.restore = None;
         self.tracks.clear();
+        self.others.clear();
         self.slots = crate::drain::pacing::Slots::default();
         self.told.clear();
         let kept = |p: &Pending| {
@@ -325,9 +328,10 @@ impl Machine {
             guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
+            cordon_refused: false,
         });
         self.start_preparing();
-        self.actions.push_back(Action::Watch);
+        self.watch();
         let text = format!(
             "drain {} goes on after a restart of the agent",
             record.drain
@@ -370,9 +374,10 @@ impl Machine {
             | Phase::FallingBack
             | Phase::Holding
             | Phase::Confirming
+            | Phase::OtherPods
             | Phase::Gates => self.start_cancel(&text),
             Phase::Drained | Phase::Deadline => {
-                self.actions.push_back(Action::Watch);
+                self.watch();
                 self.start_cancel(&text);
             }
         }

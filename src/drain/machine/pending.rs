@@ -18,9 +18,13 @@ pub(super) enum Pending {
         key: String,
         dry: bool,
     },
+    EvictOther {
+        key: String,
+    },
     Confirm {
         since: Mono,
     },
+    Volumes,
     CancelEvacuation {
         key: String,
     },
@@ -97,7 +101,7 @@ impl Machine {
 
     /// How many requests about pods are on the wire.
     pub(super) fn posts_in_flight(&self) -> usize {
-        self.count_pending(|p| matches!(p, Pending::Evict { .. }))
+        self.count_pending(|p| matches!(p, Pending::Evict { .. } | Pending::EvictOther { .. }))
     }
 
     pub(super) fn count_pending(&self, wanted: impl Fn(&Pending) -> bool) -> usize {
@@ -121,7 +125,9 @@ impl Machine {
             | Pending::Unmark
             | Pending::Cordon
             | Pending::Evict { .. }
+            | Pending::EvictOther { .. }
             | Pending::Confirm { .. }
+            | Pending::Volumes
             | Pending::CancelEvacuation { .. }
             | Pending::DeleteMigration
             | Pending::StartVm { .. }
@@ -155,6 +161,10 @@ impl Machine {
             (Pending::Evict { key, dry }, Outcome::Reply(result)) => {
                 self.answered(&key, dry, result, now);
             }
+            (Pending::EvictOther { key }, Outcome::Reply(result)) => {
+                self.other_answered(&key, result, now);
+            }
+            (Pending::Volumes, Outcome::Volumes(result)) => self.volumes_read(result, now),
             (Pending::Confirm { since }, Outcome::Fresh(result)) => {
                 self.confirmed(since, result, now);
             }
@@ -254,12 +264,14 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         | Pending::Unmark
         | Pending::Acknowledge { .. } => Outcome::Node(Err(fault)),
         Pending::Evict { .. }
+        | Pending::EvictOther { .. }
         | Pending::CancelEvacuation { .. }
         | Pending::DeleteMigration
         | Pending::AbortMigration { .. }
         | Pending::StopGuest { .. }
         | Pending::StartVm { .. } => Outcome::Reply(Err(fault)),
         Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),
+        Pending::Volumes => Outcome::Volumes(Err(fault)),
         Pending::LookHere { .. } => Outcome::Local(Err(why.into())),
         Pending::TellGuest { .. } => Outcome::Told(Err(why.into())),
         Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.into())),

@@ -7,7 +7,8 @@ use crate::drain::eta::Forecast;
 use crate::drain::fate::Fate;
 use crate::drain::phase::Phase;
 use crate::drain::status::{
-    CordonStatus, DrainStatus, HoldStatus, HolderStatus, ScheduledStatus, Status, VmPhase, VmStatus,
+    CordonStatus, DrainStatus, HoldStatus, HolderStatus, PodState, ScheduledStatus, Status,
+    VmPhase, VmStatus,
 };
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
@@ -24,6 +25,7 @@ impl Machine {
         let forecast = self.phase.is_draining().then(|| self.forecast(now));
         let vms = self.vm_rows(forecast.as_ref(), now);
         let remaining = vms.iter().filter(|v| is_still_here(v.phase)).count();
+        let pods = self.other_rows(now);
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             node: self.policy.node_name.clone(),
@@ -43,7 +45,10 @@ impl Machine {
             restore: self.restore_row(now),
             vms_total: vms.len(),
             vms_remaining: remaining,
+            pods_remaining: pods.iter().filter(|p| p.phase != PodState::Gone).count(),
+            pods,
             vms,
+            volumes: self.volumes_waited_for(),
             blind: if self.phase.is_draining() {
                 self.blind()
             } else {
@@ -169,6 +174,9 @@ impl Machine {
             Phase::Preparing if self.only_cordons() => {
                 format!("the node is cordoned; its VMs stay until the time has come ({soon})")
             }
+            Phase::Preparing if self.drain.as_ref().is_some_and(|d| d.falling.holding) => format!(
+                "the deadline has passed and the node is not cordoned yet; by policy the drain goes on: {remaining} of {total} VM(s) still here"
+            ),
             Phase::Preparing => "cordoning the node and looking at its VMs".into(),
             Phase::Evacuating => {
                 format!("{remaining} of {total} VM(s) still here, {left} until the deadline")
@@ -180,7 +188,17 @@ impl Machine {
                 "{remaining} of {total} VM(s) still here; the deadline has passed, and by policy the drain goes on"
             ),
             Phase::Confirming => "no VM seems to be left, asking the API server once more".into(),
-            Phase::Gates => "no VM is left".into(),
+            Phase::OtherPods => {
+                let here = self.others.values().filter(|t| !t.gone).count();
+                let all = self.others.len();
+                format!(
+                    "no VM is left; {here} of {all} other pod(s) still here, {left} until the deadline"
+                )
+            }
+            Phase::Gates => match self.volumes_say(now) {
+                Some(volumes) => format!("no VM is left; {volumes}"),
+                None => "no VM is left".into(),
+            },
             Phase::Drained
                 if self.drain.as_ref().is_some_and(|d| d.shutting_down) && self.hold.held =>
             {

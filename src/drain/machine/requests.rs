@@ -148,7 +148,7 @@ impl Machine {
 
 /// Whether something is watched after this action; `None`: it changes nothing about that.
 pub(super) fn watches(action: &Action) -> Option<bool> {
-    if matches!(action, Action::Watch | Action::WatchNode) {
+    if matches!(action, Action::Watch | Action::WatchAll | Action::WatchNode) {
         Some(true)
     } else {
         matches!(action, Action::Unwatch).then_some(false)

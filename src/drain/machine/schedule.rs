@@ -3,7 +3,7 @@
 //! Until its time has come nothing is done that could not be taken back: guests that cannot migrate keep running.
 
 use super::{Machine, hold_deadline};
-use crate::drain::action::{Action, Level, Token};
+use crate::drain::action::{Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::policy::OnScheduled;
 use crate::drain::time::Mono;
@@ -106,8 +106,9 @@ impl Machine {
             | Phase::FallingBack
             | Phase::Holding
             | Phase::Confirming
+            | Phase::OtherPods
             | Phase::Gates => {}
-            Phase::Drained => self.actions.push_back(Action::Watch),
+            Phase::Drained => self.watch(),
             Phase::Idle
             | Phase::Deadline
             | Phase::Cancelling

@@ -51,6 +51,7 @@ impl Machine {
         for stop in self.stops_ours() {
             self.remains(stop.cannot_be_taken_back());
         }
+        self.tell_of_schedule();
         self.retry_done();
         self.keep_pending(|p| {
             matches!(

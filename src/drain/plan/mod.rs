@@ -5,18 +5,20 @@
 //! the picture alone, and what neither tells is not known.
 
 mod budgets;
+mod pods;
 mod report;
 mod room;
 mod time;
 mod vms;
 
-pub use report::{PLAN_EXIT, Plan, PlanBudget, PlanCure, PlanTime, PlanVm};
+pub use report::{PLAN_EXIT, Plan, PlanBudget, PlanCure, PlanPod, PlanTime, PlanVm};
 pub use room::{Needs, NodeRoom, Term, Toleration, hint};
 
 use super::action::HoldView;
 use super::answer::Answer;
 use super::eta::Seen;
 use super::judge::{Consentless, is_inbound};
+use super::others::Scope;
 use super::policy::{Consent, Policy};
 use super::world::{ObjectRef, Picture, PodKind, PodView, Sight, VmiView};
 use std::collections::BTreeMap;
@@ -97,13 +99,14 @@ pub fn plan(survey: &Survey, answers: &Answers, scene: &Scene) -> Plan {
     let mut vms = vms::rows(survey, answers, scene);
     let budgets = budgets::rows(survey, &vms);
     let time = time::row(&mut vms, survey, scene);
-    let blind = blind(survey, &vms);
+    let blind = blind(survey, &vms, scene);
     let out = Plan {
         version: env!("CARGO_PKG_VERSION").into(),
         node: node.to_owned(),
         says: String::new(),
         seen: survey.picture.pods.seen().is_some(),
         vms: vms.into_iter().map(|row| row.shown).collect(),
+        pods: pods::rows(survey, scene),
         budgets,
         time,
         blind,
@@ -116,7 +119,7 @@ pub fn plan(survey: &Survey, answers: &Answers, scene: &Scene) -> Plan {
 }
 
 /// What cannot be seen, and what cures it.
-fn blind(survey: &Survey, vms: &[vms::Row<'_>]) -> Vec<String> {
+fn blind(survey: &Survey, vms: &[vms::Row<'_>], scene: &Scene) -> Vec<String> {
     let picture = &survey.picture;
     let mut out = Vec::new();
     let mut look = |kind: &str, why: Option<String>, costs: &str| {
@@ -137,6 +140,13 @@ fn blind(survey: &Survey, vms: &[vms::Row<'_>]) -> Vec<String> {
         unseen(&picture.kubevirt),
         "its default limits are assumed",
     );
+    if scene.policy.others.scope == Scope::AllPods {
+        look(
+            "other pods",
+            unseen(&picture.others),
+            "which of them would stay is not known",
+        );
+    }
     let any_moves = vms.iter().any(vms::Row::moves);
     if any_moves {
         look(

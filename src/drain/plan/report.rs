@@ -5,7 +5,7 @@ use crate::drain::status::MalformedStatus;
 use crate::drain::world::{PodView, Sight};
 use serde::{Deserialize, Serialize};
 
-/// Exit code of `plan` when some VM would be shut down or left (design section 7).
+/// Exit code of `plan` when some VM would be shut down or left, or another pod blocked (design section 7).
 pub const PLAN_EXIT: u8 = 10;
 
 /// What would become of this node.
@@ -22,6 +22,8 @@ pub struct Plan {
     pub seen: bool,
     /// Every VM of this node, in the order of their names.
     pub vms: Vec<PlanVm>,
+    /// Pods that are no VM's and would be drained as well (scope `all-pods`), in the order of their turns.
+    pub pods: Vec<PlanPod>,
     /// Budgets that select their pods.
     pub budgets: Vec<PlanBudget>,
     /// Need against limit.
@@ -70,6 +72,35 @@ impl PlanVm {
     /// It keeps running, somewhere: nobody has to be asked.
     pub fn is_safe(&self) -> bool {
         matches!(self.fate.as_str(), "migrates" | "external")
+    }
+}
+
+/// One pod that is no VM's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlanPod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Who controls it, as it says itself.
+    pub owner: String,
+    /// `evicted` or `blocked`.
+    pub fate: String,
+    /// The same as a sentence, with the reason.
+    pub says: String,
+    /// Its priority in `drain.order`.
+    pub order: i64,
+    /// Part of KubeVirt: after all others.
+    pub last: bool,
+    /// Budgets that select it.
+    pub budgets: Vec<String>,
+}
+
+impl PlanPod {
+    /// A person has to do something before it goes.
+    pub fn is_blocked(&self) -> bool {
+        self.fate == "blocked"
     }
 }
 
@@ -158,7 +189,10 @@ impl Plan {
     pub fn exit(&self) -> u8 {
         if !self.seen {
             7
-        } else if self.vms.iter().all(PlanVm::is_safe) {
+        } else if self.vms.iter().all(PlanVm::is_safe)
+            && !self.pods.iter().any(PlanPod::is_blocked)
+            && self.time.fits != "no"
+        {
             0
         } else {
             PLAN_EXIT
@@ -171,8 +205,16 @@ pub(super) fn says(plan: &Plan, pods: &Sight<Vec<PodView>>) -> String {
     if let Some(why) = super::unseen(pods) {
         return format!("there is no plan, because the pods of this node cannot be seen: {why}");
     }
+    let pods = match (
+        plan.pods.len(),
+        plan.pods.iter().filter(|p| p.is_blocked()).count(),
+    ) {
+        (0, _) => String::new(),
+        (all, 0) => format!("; {all} other pod(s) are evicted after them"),
+        (all, stay) => format!("; {all} other pod(s), {stay} of them stay"),
+    };
     if plan.vms.is_empty() {
-        return "no VM runs on this node".into();
+        return format!("no VM runs on this node{pods}");
     }
     let count = |fates: &[&str]| {
         let fits = |vm: &&PlanVm| fates.contains(&vm.fate.as_str());
@@ -199,5 +241,5 @@ pub(super) fn says(plan: &Plan, pods: &Sight<Vec<PodView>>) -> String {
             parts.push(format!("{count} {words}"));
         }
     }
-    format!("{} VM(s): {}", plan.vms.len(), parts.join(", "))
+    format!("{} VM(s): {}{pods}", plan.vms.len(), parts.join(", "))
 }

@@ -337,6 +337,9 @@ fn need_against_limit() {
     assert!(plan.vms[0].eta.is_some() && plan.vms[1].eta.is_none());
 }
 
+/// A word of the hint, and what makes a node say it.
+type Case<'a> = (&'a str, &'a dyn Fn(&mut NodeRoom));
+
 #[test]
 fn where_no_other_node_fits() {
     let needs = Needs {
@@ -357,7 +360,6 @@ fn where_no_other_node_fits() {
         says(&Needs::default(), &|n| n.name = "n1".into()),
         "there is no other node"
     );
-    type Case<'a> = (&'a str, &'a dyn Fn(&mut NodeRoom));
     let table: [Case<'_>; 5] = [
         ("are not Ready", &|n| n.ready = false),
         ("are cordoned", &|n| n.unschedulable = true),

@@ -63,6 +63,7 @@ fn job(row: &Row<'_>) -> Job {
     Job {
         memory: row.shown.memory,
         stage,
+        stop: None,
     }
 }
 

@@ -5,12 +5,14 @@
 
 mod cluster;
 mod node;
+mod other;
 mod pod;
 mod vm;
 mod vmi;
 
 pub use cluster::{Amount, KubeVirtView, PdbView, Requirement, Rule, SelectorView};
 pub use node::{BootNote, CordonMark, CordonNote, NodeView};
+pub use other::{AttachedVolume, OtherPod};
 pub use pod::{Compute, PodKind, PodPhase, PodView};
 pub use vm::{Owner, RunStrategy, VmView};
 pub use vmi::{MigrationPhase, MigrationState, MigrationView, Strategy, VmiPhase, VmiView};
@@ -115,13 +117,15 @@ pub struct Picture {
     pub node: Sight<NodeView>,
     /// Launcher and hotplug pods of this node.
     pub pods: Sight<Vec<PodView>>,
+    /// Pods of this node that are no VM's; looked at only where all pods are drained.
+    pub others: Sight<Vec<OtherPod>>,
     /// VMIs of this node and those on their way to it.
     pub vmis: Sight<Vec<VmiView>>,
     /// VirtualMachines of the VMIs of this node, as far as they were read yet.
     pub vms: Sight<Vec<VmView>>,
     /// VMIMs of the whole cluster.
     pub migrations: Sight<Vec<MigrationView>>,
-    /// Budgets that select launcher pods of this node.
+    /// Budgets that select launcher pods of this node, or others that are drained.
     pub pdbs: Sight<Vec<PdbView>>,
     /// The KubeVirt object.
     pub kubevirt: Sight<KubeVirtView>,
@@ -134,6 +138,8 @@ pub struct Picture {
 pub struct Fresh {
     /// Launcher and hotplug pods of this node.
     pub pods: Vec<PodView>,
+    /// Pods that are no VM's; `None`: nobody has asked.
+    pub others: Option<Vec<OtherPod>>,
     /// VMIs of and to this node; `None` where they cannot be read.
     pub vmis: Option<Vec<VmiView>>,
     /// VMIMs; `None` where they cannot be read.

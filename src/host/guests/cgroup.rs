@@ -14,8 +14,14 @@ pub(super) fn pod_uid(text: &str) -> Option<String> {
         let at = parts.iter().position(|part| uid_of(part).is_some())?;
         // The pod's own cgroup has no process of a container.
         let in_container = parts.get(at + 1).is_some_and(|part| !part.is_empty());
-        let of_kubelet = parts.iter().take(at + 1).any(|part| part.contains("kubepods"));
-        parts.get(at).filter(|_| in_container && of_kubelet).and_then(|part| uid_of(part))
+        let of_kubelet = parts
+            .iter()
+            .take(at + 1)
+            .any(|part| part.contains("kubepods"));
+        parts
+            .get(at)
+            .filter(|_| in_container && of_kubelet)
+            .and_then(|part| uid_of(part))
     })
 }
 
@@ -45,13 +51,19 @@ mod tests {
     fn both_drivers_and_both_versions_of_cgroups_are_read() {
         let slice = UID.replace('-', "_");
         let yes = [
-            format!("0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{slice}.slice/cri-containerd-ab12.scope\n"),
+            format!(
+                "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{slice}.slice/cri-containerd-ab12.scope\n"
+            ),
             format!("0::/kubepods.slice/kubepods-pod{slice}.slice/crio-ab12.scope\n"),
             format!("0::/kubepods/besteffort/pod{UID}/ab12\n"),
             format!("0::/kubepods/pod{UID}/ab12/sub\n"),
             // Version 1, and both at once.
-            format!("12:memory:/kubepods/burstable/pod{UID}/ab12\n0::/system.slice/containerd.service\n"),
-            format!("1:name=systemd:/host/kubepods.slice/kubepods-pod{slice}.slice/docker-ab12.scope\n0::/\n"),
+            format!(
+                "12:memory:/kubepods/burstable/pod{UID}/ab12\n0::/system.slice/containerd.service\n"
+            ),
+            format!(
+                "1:name=systemd:/host/kubepods.slice/kubepods-pod{slice}.slice/docker-ab12.scope\n0::/\n"
+            ),
             // A controller's name may be empty, and a path have colons.
             format!("0::/a:b/kubepods/pod{UID}/cri:ab12\n"),
         ];

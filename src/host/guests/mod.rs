@@ -68,7 +68,8 @@ impl Guests {
                 self.proc.display()
             ));
         }
-        view.guests.sort_by(|a, b| a.pod_uid.cmp(&b.pod_uid).then(a.init.cmp(&b.init)));
+        view.guests
+            .sort_by(|a, b| a.pod_uid.cmp(&b.pod_uid).then(a.init.cmp(&b.init)));
         Ok(view)
     }
 

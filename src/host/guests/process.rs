@@ -30,7 +30,11 @@ pub(super) struct Arguments(Vec<String>);
 impl Arguments {
     pub(super) fn of(cmdline: &[u8]) -> Self {
         let words = cmdline.split(|byte| *byte == 0);
-        Self(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+        Self(
+            words
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect(),
+        )
     }
 
     /// The program's name without its folder.
@@ -46,7 +50,9 @@ impl Arguments {
             if word == name {
                 return words.next();
             }
-            let value = word.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
+            let value = word
+                .strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('='));
             if value.is_some() {
                 return value;
             }

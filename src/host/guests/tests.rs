@@ -75,12 +75,36 @@ fn one_guest_is_found_among_everything_else_of_its_pod() {
     tree.launcher(4711, UID, 99);
     let cgroup = format!("0::/kubepods/burstable/pod{UID}/abc");
     // virt-launcher below its monitor, qemu, a sidecar, the pause container, and a shell with such an argument.
-    tree.process(4712, &cgroup, "/usr/bin/virt-launcher --name db", "4712 17", 100);
-    tree.process(4713, &cgroup, "/usr/libexec/qemu-kvm -name guest=db", "4713 40", 100);
+    tree.process(
+        4712,
+        &cgroup,
+        "/usr/bin/virt-launcher --name db",
+        "4712 17",
+        100,
+    );
+    tree.process(
+        4713,
+        &cgroup,
+        "/usr/libexec/qemu-kvm -name guest=db",
+        "4713 40",
+        100,
+    );
     let sidecar = format!("0::/kubepods/burstable/pod{UID}/def");
-    tree.process(4714, &sidecar, "/usr/bin/virt-tail --logfile x", "4714 1", 100);
+    tree.process(
+        4714,
+        &sidecar,
+        "/usr/bin/virt-tail --logfile x",
+        "4714 1",
+        100,
+    );
     tree.process(4715, &sidecar, "/pause", "4715 1", 100);
-    tree.process(4716, "0::/user.slice", "virt-launcher-monitor --name x", "4716 1", 100);
+    tree.process(
+        4716,
+        "0::/user.slice",
+        "virt-launcher-monitor --name x",
+        "4716 1",
+        100,
+    );
     let view = tree.guests().look().unwrap();
     let found = LocalGuest {
         pod_uid: UID.into(),

@@ -49,6 +49,7 @@ impl Cluster {
             migrations: self.sight(self.plan.migrations, self.migration_views()),
             pdbs: self.sight(self.plan.pdbs, Vec::new()),
             kubevirt: self.sight(self.plan.kubevirt, self.kubevirt()),
+            others: Sight::Pending,
             malformed: self.malformed(),
         }
     }
@@ -56,6 +57,7 @@ impl Cluster {
     pub(super) fn fresh(&self) -> Fresh {
         Fresh {
             pods: self.pod_views(),
+            others: None,
             vmis: (self.plan.vmis == Eye::Open).then(|| self.vmi_views()),
             migrations: (self.plan.migrations == Eye::Open).then(|| self.migration_views()),
             malformed: self.malformed(),

@@ -286,6 +286,8 @@ fn orders(rng: &mut Rng) -> Vec<(u64, Order)> {
         on_deadline: rng.percent(20).then(|| rng.pick(&OnDeadline::ALL)),
         allow_guest_shutdown: rng.percent(30),
         keep_cordoned: rng.percent(15),
+        // These plans have VMs and nothing else.
+        scope: None,
         shutdown_vms: rng.percent(4),
         stop_job: false,
         signal: String::new(),

@@ -84,11 +84,7 @@ impl Run {
         if !record.marks.iter().any(|m| m.uid == vmi) {
             return Err(format!("{pod} is evicted and its mark is not written down"));
         }
-        let allowed = record
-            .trigger
-            .as_ref()
-            .is_some_and(|t| t.allow_guest_shutdown || t.then.is_some());
-        let consent = allowed || record.shutting_down;
+        let consent = super::stops::somebody_asked(record);
         let now = self.now();
         let (count, first) = self.watcher.posted(&pod.uid, vmi, consent, now);
         let minutes = (now - first) / 60_000 + 1;
@@ -176,10 +172,12 @@ impl Run {
             }
             // A hold by policy goes on for as long as it takes.
             Phase::Idle | Phase::Refused | Phase::Restoring | Phase::Holding => {}
+            Phase::Preparing if status.says.contains("by policy the drain goes on") => {}
             phase @ (Phase::Preparing
             | Phase::Evacuating
             | Phase::FallingBack
             | Phase::Confirming
+            | Phase::OtherPods
             | Phase::Gates
             | Phase::Cancelling) => {
                 return Err(format!("stuck in {}: {}", phase.name(), status.says));

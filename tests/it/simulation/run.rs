@@ -40,6 +40,9 @@ pub(super) enum Event {
 /// With nothing but the agent's own timers left, a run goes on for so long.
 const QUIET: u64 = 3_600_000;
 
+/// No plan takes so many inputs.
+const MOST_INPUTS: u64 = 50_000;
+
 /// A run.
 #[derive(Debug)]
 pub(super) struct Run {
@@ -62,7 +65,7 @@ pub(super) struct Run {
     pub(super) node_only: bool,
     /// Boots that are still to come, the next one last.
     pub(super) boots: Vec<Boot>,
-    /// When something last happened that was not a timer of the agent's.
+    /// When something last happened that was neither a timer nor a request of the agent's.
     last_event: u64,
     store: Option<Record>,
     token: u64,
@@ -140,7 +143,11 @@ impl Run {
         let plan = format!("{:#?}", self.plan);
         self.note(|| plan);
         self.start_agent()?;
-        while !self.host_off && self.step()? {}
+        while !self.host_off && self.step()? {
+            if self.inputs > MOST_INPUTS {
+                return Err(format!("no rest after {MOST_INPUTS} inputs"));
+            }
+        }
         self.finally()
     }
 
@@ -162,7 +169,12 @@ impl Run {
             }
             (Some(key), _) => {
                 self.now = key.0;
-                self.last_event = self.now;
+                // The agent's own questions go on for as long as it holds; what they change in the cluster is a tick.
+                if let Some(event) = self.queue.get(&key)
+                    && !matches!(event, Event::Request(..) | Event::Result(..))
+                {
+                    self.last_event = self.now;
+                }
                 self.cluster.now = self.now;
                 if let Some(event) = self.queue.remove(&key) {
                     self.happen(event)?;
@@ -205,8 +217,9 @@ impl Run {
     }
 
     fn is_at_rest(&self) -> bool {
-        // A hold by policy lasts as long as it takes.
-        let rests = |phase: Phase| phase.is_at_rest() || phase == Phase::Holding;
+        // A hold by policy lasts as long as it takes, also on a node that cannot be cordoned.
+        let past = self.stored().is_some_and(|r| r.deadline.0 < self.now);
+        let rests = |phase: Phase| phase.is_at_rest() || phase == Phase::Holding || past;
         self.machine.as_ref().is_none_or(|m| rests(m.phase()))
     }
 
@@ -366,7 +379,7 @@ impl Run {
                 self.cluster.changed = true;
                 self.publish();
             }
-            Action::Watch => {
+            Action::Watch | Action::WatchAll => {
                 self.node_only = false;
                 // A new drain does not wait for what the one before has asked.
                 self.watcher.in_flight.clear();
@@ -384,7 +397,8 @@ impl Run {
             | Action::Uncordon { .. }
             | Action::Unmark { .. }
             | Action::Evict { .. }
-            | Action::Confirm(_)
+            | Action::Confirm { .. }
+            | Action::ReadVolumes(_)
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
             | Action::StartVm { .. }

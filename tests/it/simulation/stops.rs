@@ -5,6 +5,7 @@ use super::run::{Broken, Run};
 use std::time::Duration;
 use vmdrain_agent::drain::machine::Machine;
 use vmdrain_agent::drain::policy::{Consent, OnDeadline};
+use vmdrain_agent::drain::record::Record;
 use vmdrain_agent::drain::stop::handler_alive;
 use vmdrain_agent::drain::time::Mono;
 use vmdrain_agent::drain::world::ObjectRef;
@@ -39,14 +40,10 @@ impl Run {
         if !record.stops.iter().any(|stop| stop.pod.uid == pod) {
             return Err(format!("{pod} is stopped and that is not written down"));
         }
-        let asked = record
-            .trigger
-            .as_ref()
-            .is_some_and(|t| t.allow_guest_shutdown || t.then.is_some() || t.shutdown_vms);
         let allowed = match self.plan.consent {
             Consent::Never => false,
             Consent::Always => true,
-            Consent::OnShutdown => asked || record.shutting_down || record.released,
+            Consent::OnShutdown => somebody_asked(record),
         };
         if !allowed {
             return Err(format!("{pod} is stopped and nobody allowed that"));
@@ -109,4 +106,12 @@ impl Run {
 pub(super) fn holds(machine: &Machine, at: u64) -> bool {
     let drain = machine.status(Mono(at)).drain;
     drain.is_some_and(|d| d.on_deadline == "hold" && d.deadline_in.is_some_and(|left| left <= 0.0))
+}
+
+/// Guests may be stopped for this drain: the host goes down, or a person said so with the trigger or with `release`.
+pub(super) fn somebody_asked(record: &Record) -> bool {
+    let trigger = record.trigger.as_ref();
+    let with_trigger =
+        trigger.is_some_and(|t| t.allow_guest_shutdown || t.then.is_some() || t.shutdown_vms);
+    with_trigger || record.shutting_down || record.released
 }

@@ -103,6 +103,7 @@ impl Watcher {
             | Outcome::Fresh(Err(_))
             | Outcome::Hold(Err(_))
             | Outcome::Reply(Err(_))
+            | Outcome::Volumes(_)
             | Outcome::Hooks(_)
             | Outcome::Local(_)
             | Outcome::Told(Err(_))

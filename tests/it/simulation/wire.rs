@@ -101,7 +101,8 @@ impl Run {
                 self.check_effect(effect, *dry_run)?;
                 Outcome::Reply(Ok(reply))
             }
-            Action::Confirm(_) => {
+            Action::ReadVolumes(_) => Outcome::Volumes(Ok(Vec::new())),
+            Action::Confirm { .. } => {
                 let fresh = cluster.fresh();
                 let left = cluster.guests_here().len();
                 self.watcher.confirmed(left == 0, self.now);
@@ -156,6 +157,7 @@ impl Run {
                 Outcome::Node(Ok(cluster.node_view()))
             }
             Action::Watch
+            | Action::WatchAll
             | Action::WatchNode
             | Action::Unwatch
             | Action::Persist(_)
@@ -220,7 +222,8 @@ impl Run {
 fn id_of(action: &Action) -> Option<EffectId> {
     match action {
         Action::ReadNode(id)
-        | Action::Confirm(id)
+        | Action::ReadVolumes(id)
+        | Action::Confirm { id, .. }
         | Action::Release(id)
         | Action::TakeHold(id)
         | Action::Cordon { id, .. }
@@ -237,6 +240,7 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::Acknowledge { id, .. }
         | Action::AskLogind { id, .. } => Some(*id),
         Action::Watch
+        | Action::WatchAll
         | Action::WatchNode
         | Action::Unwatch
         | Action::Persist(_)
@@ -257,7 +261,8 @@ fn failure(action: &Action, text: &str) -> Outcome {
         | Action::Uncordon { .. }
         | Action::Acknowledge { .. }
         | Action::Unmark { .. } => Outcome::Node(Err(fault)),
-        Action::Confirm(_) => Outcome::Fresh(Err(fault)),
+        Action::Confirm { .. } => Outcome::Fresh(Err(fault)),
+        Action::ReadVolumes(_) => Outcome::Volumes(Err(fault)),
         Action::Release(_) | Action::TakeHold(_) => Outcome::Hold(Err(text.into())),
         Action::AskLogind { .. } => Outcome::Logind(LogindAnswer::Failed(text.into())),
         Action::RunHooks { .. } => Outcome::Hooks(Err(text.into())),
@@ -269,6 +274,7 @@ fn failure(action: &Action, text: &str) -> Outcome {
         | Action::StartVm { .. }
         | Action::StopGuest { .. }
         | Action::Watch
+        | Action::WatchAll
         | Action::WatchNode
         | Action::Unwatch
         | Action::Persist(_)

@@ -260,7 +260,10 @@ fn estimates(files: &[PathBuf]) -> ExitCode {
     let Some(stories) = load(files) else {
         return ExitCode::from(2);
     };
-    let options = Options::default();
+    let options = Options {
+        ask_every: Some(std::time::Duration::from_secs(1)),
+        ..Options::default()
+    };
     let verdicts = play_all(&stories, &many::Front::Model, &options, 1, |_| {});
     say(&table(&verdicts));
     ExitCode::SUCCESS
@@ -273,6 +276,7 @@ fn scenarios(arguments: &ScenarioArguments) -> ExitCode {
     let options = Options {
         seed: arguments.seed,
         trace: arguments.trace,
+        ..Options::default()
     };
     let front = match front(arguments) {
         Ok(front) => front,

@@ -447,11 +447,11 @@ impl Authority {
         action_id: String,
         details: HashMap<String, String>,
         flags: u32,
-        #[allow(clippy::used_underscore_binding, reason = "the macro reads it")]
-        _cancellation_id: String,
+        cancellation_id: String,
     ) -> zbus::fdo::Result<((bool, bool, HashMap<String, String>),)> {
         assert_eq!(subject.0, "system-bus-name");
         assert!(subject.1.contains_key("name"));
+        assert_eq!(cancellation_id, "");
         let answer = |allowed, challenge| Ok(((allowed, challenge, HashMap::new()),));
         match action_id.as_str() {
             "io.vmdrain.cancel" => answer(true, false),

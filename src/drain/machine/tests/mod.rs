@@ -6,6 +6,7 @@ mod falling;
 mod gates;
 mod holding;
 mod lots;
+mod others;
 mod owning;
 mod pace;
 mod requesting;
@@ -33,8 +34,9 @@ use crate::drain::status::{Status, VmStatus};
 use crate::drain::time::Mono;
 use crate::drain::trigger::{Ending, Refusal, Shutdown, Trigger};
 use crate::drain::world::{
-    Compute, CordonMark, Fresh, KubeVirtView, MigrationPhase, MigrationView, NodeView, ObjectRef,
-    Picture, PodPhase, PodView, Sight, Strategy, VmName, VmView, VmiPhase, VmiView,
+    AttachedVolume, Compute, CordonMark, Fresh, KubeVirtView, MigrationPhase, MigrationView,
+    NodeView, ObjectRef, OtherPod, Picture, PodPhase, PodView, Sight, Strategy, VmName, VmView,
+    VmiPhase, VmiView,
 };
 use std::time::Duration;
 
@@ -97,6 +99,9 @@ struct Story {
     hook_runs: Vec<Run>,
     hook_report: Option<Report>,
     hooks_owe: Option<EffectId>,
+    others: Vec<OtherPod>,
+    volumes: Result<Vec<AttachedVolume>, Fault>,
+    volume_looks: usize,
     /// What runs on the host; `None`: it cannot be looked at.
     local: Option<LocalView>,
     /// Guests that were told on the host itself: when, and the name of the VM.
@@ -174,6 +179,9 @@ impl Story {
             hook_runs: Vec::new(),
             hook_report: Some(Report::default()),
             hooks_owe: None,
+            others: Vec::new(),
+            volumes: Ok(Vec::new()),
+            volume_looks: 0,
             local: None,
             told_here: Vec::new(),
             tell_answer: Ok(()),
@@ -318,6 +326,10 @@ impl Story {
             } else {
                 Sight::Forbidden { why: forbidden() }
             },
+            others: Sight::Seen {
+                value: self.others.clone(),
+                fresh,
+            },
             kubevirt: Sight::Seen {
                 value: KubeVirtView {
                     version: Some(self.version),
@@ -358,7 +370,7 @@ impl Story {
     )]
     fn act(&mut self, action: Action) -> Option<(EffectId, Outcome)> {
         match action {
-            Action::Watch | Action::WatchNode => self.watching = true,
+            Action::Watch | Action::WatchAll | Action::WatchNode => self.watching = true,
             Action::Unwatch => self.watching = false,
             Action::Persist(record) => self.record = Some(*record),
             Action::ForgetRecord => self.record = None,
@@ -393,8 +405,16 @@ impl Story {
                     dry: dry_run,
                 });
             }
-            Action::Confirm(id) if self.hold_confirms => self.confirms.push(id),
-            Action::Confirm(id) => return Some((id, Outcome::Fresh(Ok(self.fresh())))),
+            Action::Confirm { id, .. } if self.hold_confirms => self.confirms.push(id),
+            Action::Confirm { id, others } => {
+                let mut fresh = self.fresh();
+                fresh.others = others.then(|| self.others.clone());
+                return Some((id, Outcome::Fresh(Ok(fresh))));
+            }
+            Action::ReadVolumes(id) => {
+                self.volume_looks += 1;
+                return Some((id, Outcome::Volumes(self.volumes.clone())));
+            }
             Action::CancelEvacuation { id, vmi } => {
                 self.cancels.push(vmi.name);
                 let answer = self.cancel_answer.clone();
@@ -476,6 +496,7 @@ impl Story {
     fn fresh(&self) -> Fresh {
         Fresh {
             pods: self.pods.clone(),
+            others: None,
             vmis: self.full.then(|| self.vmis.clone()),
             migrations: self.full.then(|| self.migrations.clone()),
             malformed: self.confirm_malformed.clone(),

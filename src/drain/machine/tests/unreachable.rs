@@ -94,7 +94,10 @@ fn guests_are_told_on_the_host_itself_and_it_goes_when_none_is_left() {
     story.wait(30);
     runs(&mut story, &["a"]);
     story.wait(2);
-    assert_eq!((story.row("b").phase, story.releases), (VmPhase::ShutDown, 0));
+    assert_eq!(
+        (story.row("b").phase, story.releases),
+        (VmPhase::ShutDown, 0)
+    );
     runs(&mut story, &[]);
     story.wait(2);
     assert_eq!((story.releases, story.exit()), (1, Some(0)));
@@ -108,11 +111,19 @@ fn never_more_than_a_quarter_of_the_time_is_waited() {
     let mut story = story();
     vm(&mut story, "a", 30);
     let hold = story.hold();
-    story.input(Input::Hold(hold)).signal(180).show().accepted("a");
+    story
+        .input(Input::Hold(hold))
+        .signal(180)
+        .show()
+        .accepted("a");
     away(&mut story, &["a"]);
     story.wait(60);
     // 180 s less the margin of 30: a quarter is 37 s.
-    assert!((37..40).contains(&first_told(&story)), "{:?}", story.told_here);
+    assert!(
+        (37..40).contains(&first_told(&story)),
+        "{:?}",
+        story.told_here
+    );
 }
 
 #[test]
@@ -120,11 +131,19 @@ fn guests_that_need_the_time_do_not_wait_for_the_quarter() {
     let mut story = story();
     vm(&mut story, "a", 120);
     let hold = story.hold();
-    story.input(Input::Hold(hold)).signal(180).show().accepted("a");
+    story
+        .input(Input::Hold(hold))
+        .signal(180)
+        .show()
+        .accepted("a");
     away(&mut story, &["a"]);
     story.wait(60);
     // 150 s less 120 and the slack of 10: second 20.
-    assert!((20..23).contains(&first_told(&story)), "{:?}", story.told_here);
+    assert!(
+        (20..23).contains(&first_told(&story)),
+        "{:?}",
+        story.told_here
+    );
 }
 
 #[test]
@@ -238,13 +257,19 @@ fn a_vm_never_heard_of_is_told_too() {
     story.wait(130);
     assert_eq!(told(&story), ["a", "stranger"]);
     let row = story.row("stranger");
-    assert_eq!((row.namespace.as_str(), row.phase), ("vms", VmPhase::ShuttingDown));
+    assert_eq!(
+        (row.namespace.as_str(), row.phase),
+        ("vms", VmPhase::ShuttingDown)
+    );
     runs(&mut story, &["stranger"]);
     story.wait(5);
     assert_eq!(story.releases, 0);
     runs(&mut story, &[]);
     story.wait(2);
-    assert_eq!((story.releases, story.row("stranger").phase), (1, VmPhase::ShutDown));
+    assert_eq!(
+        (story.releases, story.row("stranger").phase),
+        (1, VmPhase::ShutDown)
+    );
 }
 
 #[test]
@@ -274,7 +299,10 @@ fn without_a_cordon_guests_are_told_only_when_they_need_the_time() {
     assert_eq!((told(&story), story.phase()), (vec![], Phase::Preparing));
     // 600 s less the margin of 30, the grace period of 90 and the slack of 10.
     story.wait(3);
-    assert_eq!((told(&story), story.phase()), (vec!["a"], Phase::FallingBack));
+    assert_eq!(
+        (told(&story), story.phase()),
+        (vec!["a"], Phase::FallingBack)
+    );
     runs(&mut story, &[]);
     story.wait(2);
     assert_eq!((story.releases, story.exit()), (1, Some(0)));
@@ -316,7 +344,11 @@ fn the_whole_rack_is_told_at_once_and_whom_the_kubelet_has_told_not_again() {
         ..Trigger::default()
     };
     story.trigger_with(trigger);
-    assert_eq!(story.stops.len(), 2, "by the server, as long as it is there");
+    assert_eq!(
+        story.stops.len(),
+        2,
+        "by the server, as long as it is there"
+    );
     // Seven seconds later the deletions have reached the kubelet; a VM has arrived that was not seen.
     story.wait(7).show();
     away(&mut story, &["a", "late", "new"]);

@@ -132,6 +132,13 @@ impl Log {
             .unwrap_or_default()
     }
 
+    /// One entry, once it has an answer. For whoever waits for many of them: nothing else is copied.
+    pub fn answered(&self, index: usize) -> Option<Entry> {
+        let log = self.lock();
+        let entry = log.get(index).filter(|entry| entry.status.is_some());
+        entry.cloned()
+    }
+
     /// How many requests there were.
     pub fn len(&self) -> usize {
         self.lock().len()

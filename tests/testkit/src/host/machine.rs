@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use vmdrain_agent::agent::ports::Clock as _;
 use vmdrain_agent::drain::action::HoldView;
 use vmdrain_agent::drain::boot::Userspace;
+use vmdrain_agent::drain::hooks::Gate;
 use vmdrain_agent::drain::time::Mono;
 use vmdrain_agent::drain::trigger::Then;
 
@@ -25,6 +26,21 @@ pub struct HostOptions {
     pub limit: Duration,
     /// From down to up.
     pub boot_time: Duration,
+    /// The administrator's hooks.
+    pub hooks: Vec<HostHook>,
+}
+
+/// A hook that lies on the host.
+#[derive(Clone, Debug)]
+pub struct HostHook {
+    /// Its directory.
+    pub gate: Gate,
+    /// Its name there.
+    pub name: String,
+    /// How long it takes.
+    pub takes: Duration,
+    /// What it ends with.
+    pub exit: u8,
 }
 
 /// Something that happened to the host.

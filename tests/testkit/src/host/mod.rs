@@ -16,5 +16,5 @@ mod store;
 mod tests;
 
 pub use clock::ModelClock;
-pub use machine::{Change, HostOptions, ModelHost, Moment};
+pub use machine::{Change, HostHook, HostOptions, ModelHost, Moment};
 pub use store::MemoryStore;

@@ -1,8 +1,11 @@
 //! The host as the agent's driver sees it.
 
+use std::collections::BTreeSet;
+
 use tokio::sync::mpsc;
 use vmdrain_agent::agent::ports::{Host, HostEvent};
 use vmdrain_agent::drain::action::{HoldView, LogindAnswer};
+use vmdrain_agent::drain::hooks::{Gate, Report, Run};
 use vmdrain_agent::drain::local::{LocalGuest, LocalView};
 use vmdrain_agent::drain::trigger::Then;
 
@@ -65,6 +68,43 @@ impl Host for ModelHost {
         // One that has ended meanwhile was told.
         self.premises()?.tell(&guest.pod_uid);
         Ok(())
+    }
+
+    fn hooks(&self) -> BTreeSet<Gate> {
+        let state = self.lock();
+        state.options.hooks.iter().map(|hook| hook.gate).collect()
+    }
+
+    /// With the limits and the words of the real adapter.
+    async fn run_hooks(&self, run: &Run) -> Report {
+        let mut hooks = self.lock().options.hooks.clone();
+        hooks.retain(|hook| hook.gate == run.gate);
+        hooks.sort_by(|a, b| a.name.cmp(&b.name));
+        let end = self.clock.elapsed() + run.all;
+        let mut report = Report::default();
+        for hook in hooks {
+            let name = format!("{}.d/{}", hook.gate, hook.name);
+            let now = self.clock.elapsed();
+            let limit = run.each.min(end.saturating_sub(now));
+            if limit.is_zero() {
+                let text = format!("hook {name} was not run: the time for hooks is over");
+                report.failed.push(text);
+                continue;
+            }
+            self.clock.sleep_until(now + hook.takes.min(limit)).await;
+            if hook.takes > limit {
+                let limit = limit.as_secs_f64();
+                let text = format!("hook {name} was ended at its limit of {limit} s");
+                report.failed.push(text);
+            } else if hook.exit == 0 {
+                report.done += 1;
+            } else {
+                report
+                    .failed
+                    .push(format!("hook {name} ended with {}", hook.exit));
+            }
+        }
+        report
     }
 
     fn status_line(&self, text: &str) {

@@ -29,6 +29,7 @@ async fn bench(systemd: u32) -> Bench {
         systemd,
         limit: LIMIT,
         boot_time: seconds(60),
+        hooks: Vec::new(),
     };
     let host = ModelHost::new(clock.clone(), options);
     tokio::spawn(host.clone().run());

@@ -46,6 +46,8 @@ pub enum What {
     Host(HostState),
     /// A VM.
     Vm(VmExpect),
+    /// A pod that is no VM's.
+    Pod(PodExpect),
     /// A node.
     Node(NodeExpect),
     /// What the API server saw from the agent.
@@ -123,6 +125,21 @@ pub struct VmExpect {
     pub attempts: Option<u64>,
     /// Whether the VMI is marked.
     pub marked: Option<bool>,
+    /// Text in its line of `status`.
+    pub says: Option<String>,
+}
+
+/// `pod = "…"` and what of it is compared.
+#[derive(Clone, Debug)]
+pub struct PodExpect {
+    /// Which.
+    pub pod: String,
+    /// Its namespace; absent: wherever the name is found.
+    pub namespace: Option<String>,
+    /// Whether it is on the host, whatever its state: the very pod that was there first.
+    pub here: Option<bool>,
+    /// Phase in the agent's status (`blocked`).
+    pub phase: Option<String>,
     /// Text in its line of `status`.
     pub says: Option<String>,
 }
@@ -220,6 +237,8 @@ pub(super) struct Raw {
     pub(super) vm: Option<String>,
     pub(super) namespace: Option<String>,
     pub(super) running_on: Option<String>,
+    pub(super) pod: Option<String>,
+    pub(super) here: Option<bool>,
     pub(super) phase: Option<String>,
     pub(super) outcome: Option<Fate>,
     pub(super) attempts: Option<u64>,

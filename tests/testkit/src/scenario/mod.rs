@@ -23,7 +23,7 @@ pub use problem::Problem;
 
 use event::Event;
 use expect::Expect;
-use world::{HostTable, KubeVirt, Node, Pdb, Pod, Vm, VolumeAttachment};
+use world::{Hook, HostTable, KubeVirt, Node, Pdb, Pod, Vm, VolumeAttachment};
 
 /// A story, read and checked.
 #[derive(Clone, Debug)]
@@ -54,6 +54,8 @@ pub struct Scenario {
     pub pods: Vec<Pod>,
     /// Disruption budgets.
     pub pdbs: Vec<Pdb>,
+    /// The administrator's hooks.
+    pub hooks: Vec<Hook>,
     /// Attached volumes.
     pub volume_attachments: Vec<VolumeAttachment>,
     /// The timeline, ordered by time.

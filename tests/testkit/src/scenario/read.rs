@@ -11,7 +11,7 @@ use super::event::{Event, NAMES, read as read_event};
 use super::expect::Raw;
 use super::problem::{Problem, Source};
 use super::values::Span;
-use super::world::{HostTable, KubeVirt, Node, Pdb, Pod, Vm, VolumeAttachment};
+use super::world::{Hook, HostTable, KubeVirt, Node, Pdb, Pod, Vm, VolumeAttachment};
 
 /// Something with the line on which it stands.
 #[derive(Clone, Debug)]
@@ -34,12 +34,13 @@ pub(super) struct Draft {
     pub(super) vms: Vec<Placed<Vm>>,
     pub(super) pods: Vec<Placed<Pod>>,
     pub(super) pdbs: Vec<Placed<Pdb>>,
+    pub(super) hooks: Vec<Placed<Hook>>,
     pub(super) volume_attachments: Vec<Placed<VolumeAttachment>>,
     pub(super) timeline: Vec<Event>,
     pub(super) expectations: Vec<Placed<(Raw, String)>>,
 }
 
-const TABLES: &str = "name, about, issue, allow, kubevirt, host, agent, node, vm, pod, pdb, volume_attachment, at, expect";
+const TABLES: &str = "name, about, issue, allow, kubevirt, host, agent, node, vm, pod, pdb, hook, volume_attachment, at, expect";
 
 /// Reads a whole file.
 pub(super) fn read(source: Source<'_>) -> Result<Draft, Problem> {
@@ -68,6 +69,7 @@ pub(super) fn read(source: Source<'_>) -> Result<Draft, Problem> {
         vms: reader.many("vm")?,
         pods: reader.many("pod")?,
         pdbs: reader.many("pdb")?,
+        hooks: reader.many("hook")?,
         volume_attachments: reader.many("volume_attachment")?,
         timeline: reader.timeline()?,
         expectations: reader.expectations()?,

@@ -49,19 +49,33 @@ impl fmt::Display for Version {
 /// Who owns a VMI, and so who makes a new one when its guest has gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VmOwner {
-    /// A VirtualMachine with this run strategy.
+    /// A VirtualMachine with this run strategy; `running`: with the old `spec.running: true`.
     Vm(String),
     /// A VirtualMachineInstanceReplicaSet.
     ReplicaSet,
     /// A VirtualMachinePool (its VMs run always).
     Pool,
+    /// An object of a kind that KubeVirt does not know.
+    Other(String),
     /// A standalone VMI.
     Nobody,
 }
 
 impl VmOwner {
     fn read(text: &str) -> Result<Self, String> {
-        const STRATEGIES: [&str; 5] = ["Always", "RerunOnFailure", "Manual", "Once", "Halted"];
+        const STRATEGIES: [&str; 6] = [
+            "Always",
+            "RerunOnFailure",
+            "Manual",
+            "Once",
+            "Halted",
+            "running",
+        ];
+        if let Some(kind) = text.strip_prefix("other/")
+            && !kind.is_empty()
+        {
+            return Ok(Self::Other(kind.into()));
+        }
         match text {
             "replica_set" => Ok(Self::ReplicaSet),
             "pool" => Ok(Self::Pool),
@@ -69,7 +83,7 @@ impl VmOwner {
             _ => match text.strip_prefix("vm/") {
                 Some(strategy) if STRATEGIES.contains(&strategy) => Ok(Self::Vm(strategy.into())),
                 _ => Err(format!(
-                    "'{text}' is not an owner: vm/<{}>, replica_set, pool or none",
+                    "'{text}' is not an owner: vm/<{}>, replica_set, pool, other/<kind> or none",
                     STRATEGIES.join("|")
                 )),
             },

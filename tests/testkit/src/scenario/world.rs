@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use vmdrain_agent::drain::hooks::Gate;
 
 use super::values::{Eventually, Rate, Size, Span};
 use super::words::{Migratable, Outcome, PodOwner, Recreated, Rights, Share, Version, VmOwner};
@@ -194,9 +195,12 @@ pub struct Vm {
     /// Labels on the VMI and its launcher pod.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Annotations on the VM.
+    /// Annotations on the VM and its template, so on the VMI and its pod.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
+    /// Annotations on the VM object alone, as `kubectl annotate vm` writes them.
+    #[serde(default)]
+    pub vm_annotations: BTreeMap<String, String>,
     /// Priority class of the migration, empty for none.
     #[serde(default)]
     pub priority: String,
@@ -237,6 +241,14 @@ pub struct Pod {
     /// `terminationGracePeriodSeconds`.
     #[serde(default = "pod_grace")]
     pub grace_period: Span,
+    /// What it takes to stop.
+    #[serde(default = "pod_stops")]
+    pub stops_in: Eventually,
+    /// It has ended before the story: `true` well, `false` badly; absent: it runs.
+    pub finished: Option<bool>,
+    /// `spec.priority`.
+    #[serde(default)]
+    pub priority: i64,
     /// What comes after it; absent: what its owner would do.
     pub recreated: Option<Recreated>,
     /// Its labels.
@@ -274,6 +286,22 @@ pub enum UnhealthyPolicy {
     AlwaysAllow,
 }
 
+/// `[[hook]]`: a program of the administrator's.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hook {
+    /// Where it lies: `pre-drain`, `post-drain` or `pre-release`.
+    pub gate: Gate,
+    /// Its name in that directory.
+    pub name: String,
+    /// How long it takes.
+    #[serde(default)]
+    pub takes: Span,
+    /// What it ends with.
+    #[serde(default)]
+    pub exit: u8,
+}
+
 /// `[[volume_attachment]]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -287,6 +315,9 @@ pub struct VolumeAttachment {
 
 fn yes() -> bool {
     true
+}
+fn pod_stops() -> Eventually {
+    Eventually::After(std::time::Duration::from_millis(500))
 }
 fn one() -> u32 {
     1

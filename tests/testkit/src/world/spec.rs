@@ -53,12 +53,14 @@ impl NodeSpec {
 /// Who owns a VMI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VmOwner {
-    /// A VM with this run strategy.
+    /// A VM with this run strategy; `running`: with the old `spec.running: true`.
     Vm(String),
     /// A VMIReplicaSet.
     ReplicaSet,
     /// A VM (Always) of a pool.
     Pool,
+    /// An object of this kind, which KubeVirt does not know.
+    Other(String),
     /// Nobody.
     None,
 }
@@ -100,6 +102,8 @@ pub struct VmSpec {
     pub labels: Pairs,
     /// Annotations of the VM and of its template.
     pub annotations: Pairs,
+    /// Annotations of the VM alone.
+    pub vm_annotations: Pairs,
     /// `priorityClassName`.
     pub priority: String,
     /// Marked from the beginning, by somebody else.
@@ -127,6 +131,7 @@ impl VmSpec {
             hotplug_disks: 0,
             labels: Pairs::new(),
             annotations: Pairs::new(),
+            vm_annotations: Pairs::new(),
             priority: String::new(),
             marked: false,
         }
@@ -152,6 +157,10 @@ pub struct PodSpec {
     pub grace_period: Duration,
     /// What it takes to stop; `None` ignores SIGTERM.
     pub stops_in: Option<Duration>,
+    /// Ended from the beginning, well or badly; `None`: it runs.
+    pub finished: Option<bool>,
+    /// `spec.priority`; 0: not set.
+    pub priority: i64,
     /// `never`, `elsewhere`, `here`, `same_name:<node>`, `same_name:any`, `same_name:pending`; `None` as its owner does.
     pub recreated: Option<String>,
     /// Labels.
@@ -172,6 +181,8 @@ impl PodSpec {
             empty_dir: false,
             grace_period: Duration::from_secs(30),
             stops_in: Some(Duration::from_millis(500)),
+            finished: None,
+            priority: 0,
             recreated: None,
             labels: Pairs::new(),
             annotations: Pairs::new(),

@@ -1,7 +1,7 @@
 //! Does every expectation compare exactly one thing, at one time?
 
 use super::super::expect::{
-    Bounds, DiskExpect, Expect, NodeExpect, Raw, SavedExpect, VmExpect, What, When,
+    Bounds, DiskExpect, Expect, NodeExpect, PodExpect, Raw, SavedExpect, VmExpect, What, When,
 };
 use super::super::problem::{Problem, Source};
 use super::super::read::Placed;
@@ -41,6 +41,9 @@ const PHASES: [&str; 12] = [
     "gone",
     "left",
 ];
+
+/// Phases of a pod in the agent's status.
+const POD_PHASES: [&str; 6] = ["queued", "going", "waiting", "blocked", "gone", "left"];
 
 /// Sorts the keys of all expectations.
 pub(super) fn check(
@@ -85,7 +88,7 @@ fn what(mut raw: Raw) -> Result<What, String> {
     let heads = heads(&raw);
     let head = match heads.as_slice() {
         [head] => *head,
-        [] => return Err("nothing is expected: which of state, hold, host, vm, node, requests, event, journal, saved, status, report, disk?".into()),
+        [] => return Err("nothing is expected: which of state, hold, host, vm, pod, node, requests, event, journal, saved, status, report, disk?".into()),
         several => return Err(format!("compare one thing, not {}", several.join(" and "))),
     };
     belongs(&raw, head)?;
@@ -110,6 +113,7 @@ fn what(mut raw: Raw) -> Result<What, String> {
         "hold" => What::Hold(raw.hold.ok_or_else(missing)?),
         "host" => What::Host(raw.host.ok_or_else(missing)?),
         "vm" => What::Vm(vm(raw)?),
+        "pod" => What::Pod(pod(raw)?),
         "node" => What::Node(node(raw)?),
         "requests" => What::Requests(raw.requests.unwrap_or_default(), bounds),
         "event" => What::Event(raw.event.unwrap_or_default(), bounds),
@@ -133,6 +137,7 @@ fn heads(raw: &Raw) -> Vec<&'static str> {
     head(raw.hold.is_some(), "hold");
     head(raw.host.is_some(), "host");
     head(raw.vm.is_some(), "vm");
+    head(raw.pod.is_some(), "pod");
     head(raw.node.is_some(), "node");
     head(raw.requests.is_some(), "requests");
     head(raw.event.is_some(), "event");
@@ -149,14 +154,15 @@ fn heads(raw: &Raw) -> Vec<&'static str> {
 
 /// Every other key belongs to the head.
 fn belongs(raw: &Raw, head: &str) -> Result<(), String> {
-    let keys: [(&str, bool, &[&str]); 17] = [
-        ("namespace", raw.namespace.is_some(), &["vm"]),
+    let keys: [(&str, bool, &[&str]); 18] = [
+        ("namespace", raw.namespace.is_some(), &["vm", "pod"]),
+        ("here", raw.here.is_some(), &["pod"]),
         ("running_on", raw.running_on.is_some(), &["vm"]),
-        ("phase", raw.phase.is_some(), &["vm"]),
+        ("phase", raw.phase.is_some(), &["vm", "pod"]),
         ("outcome", raw.outcome.is_some(), &["vm"]),
         ("attempts", raw.attempts.is_some(), &["vm"]),
         ("marked", raw.marked.is_some(), &["vm"]),
-        ("says", raw.says.is_some(), &["vm"]),
+        ("says", raw.says.is_some(), &["vm", "pod"]),
         ("unschedulable", raw.unschedulable.is_some(), &["node"]),
         ("ours", raw.ours.is_some(), &["node"]),
         ("annotation", raw.annotation.is_some(), &["node"]),
@@ -217,6 +223,28 @@ fn vm(raw: Raw) -> Result<VmExpect, String> {
     Ok(vm)
 }
 
+fn pod(raw: Raw) -> Result<PodExpect, String> {
+    if let Some(phase) = &raw.phase
+        && !POD_PHASES.contains(&phase.as_str())
+    {
+        return Err(format!(
+            "there is no phase `{phase}` of a pod, only {}",
+            POD_PHASES.join(", ")
+        ));
+    }
+    let pod = PodExpect {
+        pod: raw.pod.unwrap_or_default(),
+        namespace: raw.namespace,
+        here: raw.here,
+        phase: raw.phase,
+        says: raw.says,
+    };
+    if pod.here.is_none() && pod.phase.is_none() && pod.says.is_none() {
+        return Err("nothing is compared: here, phase or says?".into());
+    }
+    Ok(pod)
+}
+
 fn node(raw: Raw) -> Result<NodeExpect, String> {
     let node = NodeExpect {
         node: raw.node.unwrap_or_default(),
@@ -273,6 +301,7 @@ fn known(names: &Names<'_>, what: &What, line: usize) -> Result<(), Problem> {
             vm.running_on.as_deref().filter(|node| !node.is_empty()),
             line,
         ),
+        What::Pod(pod) => names.pod(pod.namespace.as_deref(), &pod.pod, line),
         What::Node(node) => names.node(Some(&node.node), line),
         What::Saved(saved) => names.saved(&saved.name, line),
         What::State(_)

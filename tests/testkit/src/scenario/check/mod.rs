@@ -12,6 +12,7 @@ use super::values::Span;
 use super::world::{Node, Pdb, Vm};
 use super::{Rule, Scenario};
 use names::Names;
+use std::collections::BTreeSet;
 use vmdrain_agent::config::Settings;
 
 /// Turns a draft into a scenario, or names the first thing that is wrong.
@@ -48,6 +49,7 @@ pub(super) fn check(source: Source<'_>, draft: Draft) -> Result<Scenario, Proble
     for attachment in &draft.volume_attachments {
         names.node(Some(&attachment.what.node), attachment.line)?;
     }
+    check_hooks(source, &draft)?;
     let timeline = events::check(source, &mut names, timeline(draft.timeline))?;
     let expectations = expectations::check(source, &names, draft.expectations)?;
     Ok(Scenario {
@@ -64,6 +66,7 @@ pub(super) fn check(source: Source<'_>, draft: Draft) -> Result<Scenario, Proble
         vms,
         pods: draft.pods.into_iter().map(|pod| pod.what).collect(),
         pdbs: draft.pdbs.into_iter().map(|pdb| pdb.what).collect(),
+        hooks: draft.hooks.into_iter().map(|hook| hook.what).collect(),
         volume_attachments: draft
             .volume_attachments
             .into_iter()
@@ -99,6 +102,29 @@ fn check_host(source: Source<'_>, draft: &Draft) -> Result<(), Problem> {
     }
     if host.what.node.is_empty() {
         return Err(source.problem_at(host.line, "`host.node` is empty"));
+    }
+    Ok(())
+}
+
+/// Names that the agent would run, each once, and a directory that is the story's own.
+fn check_hooks(source: Source<'_>, draft: &Draft) -> Result<(), Problem> {
+    let mut seen = BTreeSet::new();
+    for hook in &draft.hooks {
+        let name = &hook.what.name;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if name.is_empty() || !name.bytes().all(plain) {
+            let text = format!("hook `{name}`: letters, digits, '-' and '_' make a name");
+            return Err(source.problem_at(hook.line, text));
+        }
+        if !seen.insert((hook.what.gate, name)) {
+            let text = format!("there are two hooks {}.d/{name}", hook.what.gate);
+            return Err(source.problem_at(hook.line, text));
+        }
+    }
+    let elsewhere = draft.agent.what.get("gates");
+    if elsewhere.is_some_and(|gates| gates.get("hooks").is_some()) {
+        let text = "`gates.hooks` is the front's: say what lies there with [[hook]]";
+        return Err(source.problem_at(draft.agent.line, text));
     }
     Ok(())
 }

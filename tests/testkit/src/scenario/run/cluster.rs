@@ -237,6 +237,7 @@ pub fn vm_spec(vm: &Vm) -> VmSpec {
             VmOwner::Vm(strategy) => world::VmOwner::Vm(strategy.clone()),
             VmOwner::ReplicaSet => world::VmOwner::ReplicaSet,
             VmOwner::Pool => world::VmOwner::Pool,
+            VmOwner::Other(kind) => world::VmOwner::Other(kind.clone()),
             VmOwner::Nobody => world::VmOwner::None,
         },
         eviction_strategy: vm.eviction_strategy.name().map(str::to_owned),
@@ -254,6 +255,7 @@ pub fn vm_spec(vm: &Vm) -> VmSpec {
         hotplug_disks: usize::try_from(vm.hotplug_disks).unwrap_or(usize::MAX),
         labels: vm.labels.clone(),
         annotations: vm.annotations.clone(),
+        vm_annotations: vm.vm_annotations.clone(),
         priority: vm.priority.clone(),
         marked: false,
         ..VmSpec::new(&vm.name, vm.node.as_deref().unwrap_or_default())
@@ -283,6 +285,9 @@ pub fn pod_spec(pod: &Pod, host: &str) -> PodSpec {
         ready: pod.ready,
         empty_dir: pod.empty_dir,
         grace_period: pod.grace_period.0,
+        stops_in: pod.stops_in.after(),
+        finished: pod.finished,
+        priority: pod.priority,
         recreated: pod.recreated.as_ref().map(|recreated| match recreated {
             Recreated::Never => "never".into(),
             Recreated::Elsewhere => "elsewhere".into(),

@@ -8,8 +8,8 @@ use super::observer::{Key, Story, text};
 use super::scene::{Line, Scene};
 use crate::api::log::{Entry, wildcard};
 use crate::scenario::expect::{
-    Bounds, EventMatch, Fate, HostState, JournalMatch, NodeExpect, RequestMatch, SavedExpect,
-    VmExpect, What,
+    Bounds, EventMatch, Fate, HostState, JournalMatch, NodeExpect, PodExpect, RequestMatch,
+    SavedExpect, VmExpect, What,
 };
 
 /// True, or what is there instead.
@@ -28,6 +28,7 @@ pub fn judge(what: &What, scene: &Scene<'_>) -> Judgement {
                 .ok_or_else(|| format!("the host is {word}"))
         }
         What::Vm(vm) => vms(vm, scene),
+        What::Pod(pod) => self::pod(pod, scene),
         What::Node(node) => self::node(node, scene),
         What::Requests(which, bounds) => {
             let hits = scene.asked.iter().filter(|entry| request(which, entry));
@@ -283,6 +284,49 @@ fn fate(story: &Story) -> String {
             }
         ),
     }
+}
+
+fn pod(wanted: &PodExpect, scene: &Scene<'_>) -> Judgement {
+    let named = |space: &str, name: &str| {
+        name == wanted.pod && wanted.namespace.as_deref().is_none_or(|at| at == space)
+    };
+    if let Some(here) = wanted.here {
+        let mut first = scene.observer.pods.values();
+        let first = first.find(|pod| {
+            let (space, name) = pod.name.split_once('/').unwrap_or_default();
+            pod.first_here && named(space, name)
+        });
+        let Some(first) = first else {
+            return Err("it never was on the host".into());
+        };
+        if first.gone == here {
+            let is = if first.gone {
+                "it is gone"
+            } else {
+                "it is still there"
+            };
+            return Err(is.into());
+        }
+    }
+    if wanted.phase.is_none() && wanted.says.is_none() {
+        return Ok(());
+    }
+    let status = scene.glance.status.as_deref();
+    let line = status.and_then(|status| {
+        let mut pods = status.pods.iter();
+        pods.find(|pod| named(&pod.namespace, &pod.name))
+    });
+    let Some(line) = line else {
+        return Err("status does not name it".into());
+    };
+    if let Some(phase) = &wanted.phase {
+        let is = serde_json::to_value(line.phase).unwrap_or_default();
+        same(phase, is.as_str().unwrap_or_default())?;
+    }
+    wanted
+        .says
+        .as_ref()
+        .map_or(Ok(()), |text| holds(text, &line.says))
 }
 
 fn node(wanted: &NodeExpect, scene: &Scene<'_>) -> Judgement {

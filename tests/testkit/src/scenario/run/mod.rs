@@ -31,6 +31,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use vmdrain_agent::config::Settings;
+use vmdrain_agent::drain::others::Scope;
 use vmdrain_agent::drain::policy::Consent;
 
 pub use ending::Ending;
@@ -47,10 +48,13 @@ use rules::Terms;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracker::Slack;
 
+use super::event::Do;
+use super::event::agent::AgentDo;
 use super::words::Rights;
+use super::world::Hook;
 use super::{Problem, Scenario};
 use crate::clock::SimClock;
-use crate::host::{HostOptions, ModelHost};
+use crate::host::{HostHook, HostOptions, ModelHost};
 
 /// How to play.
 #[derive(Clone, Debug)]
@@ -59,6 +63,9 @@ pub struct Options {
     pub seed: u64,
     /// Whether the verdict holds the whole timeline.
     pub trace: bool,
+    /// How often the status is asked for, as people do who wait, for what it says about the end (on the model); `None`: only what
+    /// the agent publishes by itself is heard.
+    pub ask_every: Option<Duration>,
 }
 
 impl Default for Options {
@@ -66,6 +73,7 @@ impl Default for Options {
         Self {
             seed: 1,
             trace: false,
+            ask_every: None,
         }
     }
 }
@@ -170,6 +178,7 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
             systemd: scenario.host.systemd,
             limit: scenario.host.inhibit_delay_max.0,
             boot_time: scenario.host.boot_time.0,
+            hooks: scenario.hooks.iter().map(on_host).collect(),
         },
     );
     let cluster = match Cluster::start(
@@ -201,8 +210,18 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(catcher));
     let terms = terms(scenario, &settings, Slack::default());
     Player::new(scenario, &cluster, stage, terms, options.trace)
+        .asking(options.ask_every)
         .play()
         .await
+}
+
+fn on_host(hook: &Hook) -> HostHook {
+    HostHook {
+        gate: hook.gate,
+        name: hook.name.clone(),
+        takes: hook.takes.0,
+        exit: hook.exit,
+    }
 }
 
 /// The agent's configuration: the packaged defaults under the story's `[agent]`.
@@ -225,11 +244,23 @@ fn terms(scenario: &Scenario, settings: &Settings, slack: Slack) -> Terms {
         allow: scenario.allow.clone(),
         always_stop: settings.drain.allow_guest_shutdown == Consent::Always,
         never_stop: settings.drain.allow_guest_shutdown == Consent::Never,
+        all_pods: settings.drain.scope == Scope::AllPods || asks_for_all(scenario),
+        allow_empty_dir: settings.drain.allow_empty_dir,
+        allow_unmanaged: settings.drain.allow_unmanaged_pods,
         sees_vmis: sees("virtualmachineinstances"),
         can_unmark: scenario.kubevirt.version.minor >= 7 && sees("evacuate"),
         margin: settings.budget.margin,
         slack,
     }
+}
+
+/// A trigger of the story drains all pods.
+fn asks_for_all(scenario: &Scenario) -> bool {
+    let mut events = scenario.timeline.iter();
+    let all = Some(Scope::AllPods.word());
+    events.any(|event| {
+        matches!(&event.what, Do::Agent(AgentDo::Trigger(keys)) if keys.scope.as_deref() == all)
+    })
 }
 
 fn unplayed(scenario: &Scenario, problem: String) -> Verdict {

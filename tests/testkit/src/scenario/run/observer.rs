@@ -82,6 +82,14 @@ pub struct Pod {
     pub evicting_since: Option<Duration>,
     /// It is a static pod's mirror.
     pub mirror: bool,
+    /// The object is gone.
+    pub gone: bool,
+    /// The first of its name that was on the host.
+    pub first_here: bool,
+    /// Kind of the owner that controls it; empty: none.
+    pub owner: String,
+    /// It has an emptyDir volume.
+    pub empty_dir: bool,
 }
 
 /// Follows the changes.
@@ -194,15 +202,36 @@ impl Observer {
 
     fn pod(&mut self, pod: &Value, gone: bool, now: Duration) {
         let metadata = &pod["metadata"];
-        let seen = self
-            .pods
-            .entry(text(metadata, &["uid"]).to_owned())
-            .or_default();
-        seen.name = format!(
+        let name = format!(
             "{}/{}",
             text(metadata, &["namespace"]),
             text(metadata, &["name"])
         );
+        let first = text(pod, &["spec", "nodeName"]) == self.host
+            && !self
+                .pods
+                .values()
+                .any(|one| one.name == name && one.first_here);
+        let seen = self
+            .pods
+            .entry(text(metadata, &["uid"]).to_owned())
+            .or_default();
+        seen.name = name;
+        seen.gone = gone;
+        seen.first_here |= first;
+        let controller = metadata["ownerReferences"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|owner| owner["controller"] == true);
+        controller
+            .map_or("", |owner| text(owner, &["kind"]))
+            .clone_into(&mut seen.owner);
+        seen.empty_dir = pod["spec"]["volumes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|volume| volume["emptyDir"].is_object());
         text(pod, &["spec", "nodeName"]).clone_into(&mut seen.node);
         seen.launcher = text(metadata, &["labels", "kubevirt.io"]) == LAUNCHER;
         seen.mirror = metadata["annotations"]["kubernetes.io/config.mirror"].is_string();

@@ -52,6 +52,8 @@ pub(super) struct Player<'a, S> {
     drained: Option<Duration>,
     /// What the agent says about the end of its drains.
     said: Said,
+    /// How often it is asked for that.
+    ask_every: Option<Duration>,
     /// Since when nothing is left to wait for.
     over_since: Option<Duration>,
 }
@@ -78,6 +80,7 @@ impl<'a, S: Stage> Player<'a, S> {
             problems: Vec::new(),
             drained: None,
             said: Said::default(),
+            ask_every: None,
             over_since: None,
             scenario,
             cluster,
@@ -90,6 +93,12 @@ impl<'a, S: Stage> Player<'a, S> {
     /// Goes on for less (or more) than usual after the end.
     pub(super) fn afterwards(mut self, span: Duration) -> Self {
         self.afterwards = span;
+        self
+    }
+
+    /// Asks for the status so often, for its estimates.
+    pub(super) fn asking(mut self, every: Option<Duration>) -> Self {
+        self.ask_every = every;
         self
     }
 
@@ -145,8 +154,14 @@ impl<'a, S: Stage> Player<'a, S> {
                     .push("the story did not end within 6 hours".into());
                 return;
             }
+            if self.ask_every.is_some()
+                && let Some(status) = self.stage.look().await.status
+            {
+                self.said.hear(&status);
+            }
             let wake = [
                 upcoming,
+                self.ask_every.map(|every| self.now() + every),
                 self.tracker.next(self.now()),
                 self.over_since.map(|since| since + self.afterwards),
                 Some(LONGEST),
@@ -164,9 +179,6 @@ impl<'a, S: Stage> Player<'a, S> {
     /// The expectations see the scene before anything has happened.
     fn begin(&mut self) {
         let glance = self.stage.glance();
-        if let Some(status) = &glance.status {
-            self.said.hear(status);
-        }
         let scene = scene(
             self.now(),
             self.cluster,
@@ -247,6 +259,9 @@ impl<'a, S: Stage> Player<'a, S> {
             self.rules.broken(Rule::Panic, self.now(), panic);
         }
         let glance = self.stage.glance();
+        if let Some(status) = &glance.status {
+            self.said.hear(status);
+        }
         if glance.has_drained() {
             self.drained.get_or_insert(elapsed);
         }

@@ -181,10 +181,35 @@ pub fn pod(store: &Store, spec: &PodSpec) -> Value {
     if spec.empty_dir {
         pod["spec"]["volumes"] = json!([{"name": "scratch", "emptyDir": {}}]);
     }
+    if spec.priority != 0 {
+        pod["spec"]["priority"] = json!(spec.priority);
+    }
     own(&mut pod, spec);
     run_containers(&mut pod, &now);
+    if let Some(well) = spec.finished {
+        finish(&mut pod, well, &now);
+    }
     set_condition(&mut pod, "PodScheduled", "True", "", "", &now);
     pod
+}
+
+/// It has ended before anybody looks.
+fn finish(pod: &mut Value, well: bool, now: &str) {
+    pod["spec"]["restartPolicy"] = json!("Never");
+    pod["status"]["phase"] = json!(if well { "Succeeded" } else { "Failed" });
+    let (code, reason) = if well { (0, "Completed") } else { (1, "Error") };
+    for status in pod["status"]["containerStatuses"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+    {
+        status["ready"] = json!(false);
+        status["state"] =
+            json!({"terminated": {"exitCode": code, "reason": reason, "finishedAt": now}});
+    }
+    for condition in ["Ready", "ContainersReady"] {
+        set_condition(pod, condition, "False", "PodCompleted", "", now);
+    }
 }
 
 fn own(pod: &mut Value, spec: &PodSpec) {

@@ -48,14 +48,24 @@ pub fn template(spec: &VmSpec) -> Value {
     template
 }
 
+/// Stands for a VM with the old `spec.running: true` instead of a run strategy.
+const OLD_RUNNING: &str = "running";
+
 /// The VM object of a spec. A VM that would wait for a start request gets one.
 pub fn vm(spec: &VmSpec, name: &str, strategy: &str) -> Value {
+    let mut annotations = spec.annotations.clone();
+    annotations.extend(spec.vm_annotations.clone());
     let mut vm = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
-        "metadata": {"name": name, "namespace": spec.namespace, "annotations": pairs(&spec.annotations), "finalizers": ["kubevirt.io/virtualMachineControllerFinalize"]},
-        "spec": {"runStrategy": strategy, "template": template(spec)},
+        "metadata": {"name": name, "namespace": spec.namespace, "annotations": pairs(&annotations), "finalizers": ["kubevirt.io/virtualMachineControllerFinalize"]},
+        "spec": {"template": template(spec)},
         "status": {},
     });
+    if strategy == OLD_RUNNING {
+        vm["spec"]["running"] = json!(true);
+    } else {
+        vm["spec"]["runStrategy"] = json!(strategy);
+    }
     if matches!(strategy, "RerunOnFailure" | "Manual") {
         vm["status"]["stateChangeRequests"] = json!([{"action": "Start"}]);
     }
@@ -84,6 +94,15 @@ pub fn settle_vm(store: &Store, api: &VirtApi, spec: &VmSpec) -> Result<(), Fail
                 settle_vmi(store, api, spec, &Value::Null, &numbered(index))?;
             }
         }
+        VmOwner::Other(kind) => {
+            let owner = json!({
+                "apiVersion": "example.com/v1", "kind": kind,
+                "metadata": {"name": spec.name, "uid": id_of(kind, &spec.name)},
+            });
+            for index in 0..spec.count {
+                settle_vmi(store, api, spec, &owner, &numbered(index))?;
+            }
+        }
         VmOwner::Vm(_) | VmOwner::Pool => {
             let pool = if spec.owner == VmOwner::Pool {
                 Some(store.create(kind::POOLS, pool(spec))?)
@@ -109,7 +128,7 @@ pub fn settle_vm(store: &Store, api: &VirtApi, spec: &VmSpec) -> Result<(), Fail
 pub fn strategy_of(spec: &VmSpec) -> &str {
     match &spec.owner {
         VmOwner::Vm(strategy) => strategy,
-        VmOwner::ReplicaSet | VmOwner::Pool | VmOwner::None => "Always",
+        VmOwner::ReplicaSet | VmOwner::Pool | VmOwner::Other(_) | VmOwner::None => "Always",
     }
 }
 

@@ -118,6 +118,9 @@ impl Caller {
         if let Some(policy) = asked.on_deadline {
             option("--on-deadline", policy.word().into());
         }
+        if let Some(scope) = asked.scope {
+            option("--scope", scope.word().into());
+        }
         for (wanted, name) in [
             (asked.allow_guest_shutdown, "--allow-guest-shutdown"),
             (asked.keep_cordoned, "--keep-cordoned"),

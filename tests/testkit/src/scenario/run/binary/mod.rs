@@ -14,6 +14,8 @@ mod signals;
 mod stop_job;
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +36,7 @@ use crate::clock::SimClock;
 use crate::logind::{Bus, Foreign, Kind, Logind, Options as LogindOptions};
 use crate::scenario::Scenario;
 use crate::scenario::event::agent::Away;
+use crate::scenario::world::Hook;
 use crate::systemd1::{System, Systemd};
 use commands::Caller;
 use history::History;
@@ -352,7 +355,24 @@ fn configure(
     fast.host.state_dir = folder.join("state");
     fast.host.logind_dir = folder.join(LOGIND);
     fast.host.proc_dir = folder.join(PROC);
+    fast.gates.hooks = folder.join("hooks");
+    for hook in &scenario.hooks {
+        lay(&fast.gates.hooks, hook, setup.speed)?;
+    }
     let config = folder.join("config.toml");
     std::fs::write(&config, fast.to_toml().map_err(anyhow::Error::msg)?)?;
     Ok(config)
+}
+
+/// Writes a hook as a program, `speed` times as fast as in the story.
+fn lay(folder: &Path, hook: &Hook, speed: f64) -> anyhow::Result<()> {
+    let folder = folder.join(format!("{}.d", hook.gate));
+    std::fs::create_dir_all(&folder)?;
+    std::fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+    let file = folder.join(&hook.name);
+    let takes = hook.takes.0.div_f64(speed).as_secs_f64();
+    let text = format!("#!/bin/sh\nsleep {takes:.3}\nexit {}\n", hook.exit);
+    std::fs::write(&file, text)?;
+    std::fs::set_permissions(&file, Permissions::from_mode(0o755))?;
+    Ok(())
 }

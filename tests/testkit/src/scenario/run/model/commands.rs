@@ -10,6 +10,7 @@ use vmdrain_agent::cli::{self, look::Look};
 use vmdrain_agent::cluster::Connected;
 use vmdrain_agent::doctor::{Facts, LogindFacts, UnitFacts, UnitState, judge};
 use vmdrain_agent::drain::action::HoldView;
+use vmdrain_agent::drain::others::Scope;
 use vmdrain_agent::drain::plan::Scene as PlanScene;
 use vmdrain_agent::drain::policy::{OnDeadline, Policy};
 use vmdrain_agent::drain::trigger::{Ending, Trigger};
@@ -171,9 +172,6 @@ fn packaged() -> UnitFacts {
 
 /// The options of the command as the bus would take them.
 pub(crate) fn trigger(keys: &Keys) -> Result<Trigger, NotPlayed> {
-    if keys.scope.as_deref().is_some_and(|scope| scope != "vms") {
-        return Err(NotPlayed::NotYet("draining other pods (`scope`)"));
-    }
     if keys.force {
         return Err(NotPlayed::NotYet("`--force`"));
     }
@@ -182,6 +180,11 @@ pub(crate) fn trigger(keys: &Keys) -> Result<Trigger, NotPlayed> {
         found.ok_or_else(|| NotPlayed::Cannot(format!("there is no policy `{word}`")))
     };
     let on_deadline = keys.on_deadline.as_deref().map(known).transpose()?;
+    let known = |word: &str| {
+        let found = Scope::ALL.into_iter().find(|scope| scope.word() == word);
+        found.ok_or_else(|| NotPlayed::Cannot(format!("there is no scope `{word}`")))
+    };
+    let scope = keys.scope.as_deref().map(known).transpose()?;
     Ok(Trigger {
         then: keys.then,
         reason: keys.reason.clone(),
@@ -189,6 +192,7 @@ pub(crate) fn trigger(keys: &Keys) -> Result<Trigger, NotPlayed> {
         on_deadline,
         allow_guest_shutdown: keys.allow_guest_shutdown,
         keep_cordoned: keys.keep_cordoned,
+        scope,
         shutdown_vms: keys.shutdown_vms,
         stop_job: false,
         signal: String::new(),

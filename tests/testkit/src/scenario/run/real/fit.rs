@@ -98,6 +98,7 @@ fn overfull(scenario: &Scenario) -> Option<&str> {
 fn vm_unfit(vm: &Vm, no: &mut impl FnMut(&str)) {
     match &vm.owner {
         VmOwner::Vm(_) | VmOwner::Nobody => {}
+        VmOwner::Other(_) => no("the real garbage collector takes VMIs whose owner is made up"),
         VmOwner::ReplicaSet | VmOwner::Pool => {
             no("a real replica set or pool names its VMs by chance");
         }

@@ -183,7 +183,7 @@ async fn cordon(admin: &Caller, node: &str, closed: bool) -> anyhow::Result<()> 
 /// The VM or VMI objects of a spec, as somebody would send them.
 pub(in super::super) fn objects_of(vm: &VmSpec) -> Vec<Value> {
     let of = |name: &String| match &vm.owner {
-        VmOwner::None => {
+        VmOwner::None | VmOwner::Other(_) => {
             let mut vmi = objects::template(vm);
             vmi["metadata"]["name"] = json!(name);
             vmi["metadata"]["namespace"] = json!(vm.namespace);

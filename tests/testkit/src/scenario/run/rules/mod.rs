@@ -33,6 +33,12 @@ pub struct Terms {
     pub always_stop: bool,
     /// It never may.
     pub never_stop: bool,
+    /// All pods are drained, not the VMs alone.
+    pub all_pods: bool,
+    /// Pods with emptyDir data may go.
+    pub allow_empty_dir: bool,
+    /// Pods may go that nobody makes again.
+    pub allow_unmanaged: bool,
     /// It may read VMIs.
     pub sees_vmis: bool,
     /// `evacuate/cancel` exists (KubeVirt 1.7 and later) and may be used.

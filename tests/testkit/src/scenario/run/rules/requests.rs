@@ -69,10 +69,9 @@ impl Requests {
 
     fn late_answers(&mut self, terms: &Terms, scene: &Scene<'_>, found: &mut Found) {
         for index in std::mem::take(&mut self.open) {
-            match scene.log.entries_from(index).first() {
-                Some(entry) if entry.status.is_some() => self.answered(terms, scene, entry, found),
-                Some(_) => self.open.push(index),
-                None => {}
+            match scene.log.answered(index) {
+                Some(entry) => self.answered(terms, scene, &entry, found),
+                None => self.open.push(index),
             }
         }
     }
@@ -102,11 +101,8 @@ impl Requests {
                 Rule::NeverEvicted,
                 format!("pod {name} must never be evicted"),
             );
-        } else if pod.is_some_and(|pod| !pod.launcher) {
-            found.add(
-                Rule::LaunchersOnly,
-                format!("pod {name} is no launcher and was evicted"),
-            );
+        } else if let Some(pod) = pod.filter(|pod| !pod.launcher) {
+            other(terms, scene, pod, found);
         }
         if let Some(pod) = pod
             && pod.node != self.host
@@ -274,6 +270,35 @@ impl Requests {
                 ),
             );
         }
+    }
+}
+
+/// A pod that is no VM's: only where all pods are drained, only with consent, and after the VMs.
+fn other(terms: &Terms, scene: &Scene<'_>, pod: &Pod, found: &mut Found) {
+    let name = &pod.name;
+    if !terms.all_pods {
+        let how = format!("pod {name} is no launcher and was evicted");
+        return found.add(Rule::LaunchersOnly, how);
+    }
+    if pod.owner == "DaemonSet" || pod.over {
+        let how = format!("pod {name} is a DaemonSet's or over, and must never be evicted");
+        found.add(Rule::NeverEvicted, how);
+    }
+    if pod.empty_dir && !terms.allow_empty_dir || pod.owner.is_empty() && !terms.allow_unmanaged {
+        let how = format!("pod {name} was evicted although nobody agreed to lose it");
+        found.add(Rule::NeverEvicted, how);
+    }
+    let guests: Vec<&str> = scene
+        .observer
+        .guests_here()
+        .map(|pod| pod.name.as_str())
+        .collect();
+    if !guests.is_empty() {
+        let how = format!(
+            "pod {name} was evicted while {} was here",
+            guests.join(", ")
+        );
+        found.add(Rule::LaunchersOnly, how);
     }
 }
 

@@ -107,9 +107,8 @@ impl Comparison {
         (1.0 - self.agent.took / self.kubectl.took) * 100.0
     }
 
-    /// What did not hold: the story's expectations, and in real time the end right after the last VM. `shorter`: so many percent at
-    /// least.
-    pub fn misses(&self, shorter: Option<f64>) -> Vec<String> {
+    /// What did not hold: the story's expectations, and in real time the end right after the last VM.
+    pub fn misses(&self) -> Vec<String> {
         let mut misses = Vec::new();
         if !self.verdict.passed {
             misses.push(format!(
@@ -122,12 +121,6 @@ impl Comparison {
         if let Some(after) = after.filter(|after| real_time && *after > AT_ONCE) {
             misses.push(format!(
                 "the agent ended {after:.2} s after the last VM; at most {AT_ONCE} s"
-            ));
-        }
-        if let Some(wanted) = shorter.filter(|wanted| self.shorter() < *wanted) {
-            misses.push(format!(
-                "the agent was {:.1} % faster than kubectl; at least {wanted} %",
-                self.shorter()
             ));
         }
         misses
@@ -213,6 +206,13 @@ impl Comparison {
     }
 }
 
+/// How much shorter all drains of the agent together were than those of kubectl, in percent. One round says little: kubectl asks every
+/// 5 s, and where in that the migrations end is chance (seen: 8.1 and 15.3 % on the same idle machine).
+pub fn shorter_over(rounds: &[Comparison]) -> f64 {
+    let both = |of: fn(&Comparison) -> f64| rounds.iter().map(of).sum::<f64>();
+    (1.0 - both(|round| round.agent.took) / both(|round| round.kubectl.took)) * 100.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn both_are_shown_and_the_figures_judged() {
         let seen = comparison(side(90.0, Some(89.9)), side(100.0, Some(95.0)), 1.0);
-        assert_eq!(seen.misses(Some(8.0)), Vec::<String>::new());
+        assert_eq!(seen.misses(), Vec::<String>::new());
         let text = seen.text();
         for words in [
             "90.0 s",
@@ -269,17 +269,24 @@ mod tests {
     }
 
     #[test]
-    fn late_and_slow_are_misses_in_real_time_only() {
+    fn late_is_a_miss_in_real_time_only() {
         let slow = comparison(side(93.0, Some(92.0)), side(100.0, Some(95.0)), 1.0);
-        assert_eq!(slow.misses(Some(8.0)).len(), 2);
+        assert_eq!(slow.misses().len(), 1);
         let fast = comparison(side(93.0, Some(92.0)), side(100.0, Some(95.0)), 4.0);
-        assert!(fast.misses(None).is_empty());
+        assert!(fast.misses().is_empty());
+    }
+
+    #[test]
+    fn rounds_count_by_their_time() {
+        let round = |own, peer| comparison(side(own, None), side(peer, None), 1.0);
+        let over = shorter_over(&[round(90.0, 100.0), round(120.0, 200.0)]);
+        assert!((over - 30.0).abs() < 1e-9, "{over}");
     }
 
     #[test]
     fn what_the_story_wants_is_part_of_it() {
         let mut seen = comparison(side(1.0, None), side(2.0, None), 4.0);
         seen.verdict.passed = false;
-        assert_eq!(seen.misses(None).len(), 1);
+        assert_eq!(seen.misses().len(), 1);
     }
 }
