@@ -130,14 +130,11 @@ impl BinaryStage {
             speed: setup.speed,
         };
         let logind = Logind::start_in(&address, options, &folder.path().join(LOGIND)).await?;
-        let pid1 = Systemd::start(
-            &address,
-            System {
-                version: scenario.host.systemd,
-                ..System::running()
-            },
-        )
-        .await?;
+        let system = System {
+            version: scenario.host.systemd,
+            ..System::running()
+        };
+        let pid1 = Systemd::start(&address, system).await?;
         let config = configure(&setup, scenario, &serving, folder.path())?;
         let global = vec![
             "--bus".to_owned(),
