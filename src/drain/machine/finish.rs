@@ -333,9 +333,11 @@ impl Machine {
         self.phase = Phase::Deadline;
         self.actions.push_back(Action::Unwatch);
         let text = self.deadline_text(blind, left.len(), &pods);
+        let alone = self.acts_alone();
         let Some(drain) = &mut self.drain else { return };
         // Nobody knows what is left where the API server was never reached (design section 7).
-        let unreachable = blind && !matches!(self.picture.pods, Sight::Forbidden { .. });
+        let blind_to_all = blind && !matches!(self.picture.pods, Sight::Forbidden { .. });
+        let unreachable = blind_to_all || alone;
         drain.exit = Some(if unreachable { 7 } else { 3 });
         drain.end = text;
         let down = drain.shutting_down;

@@ -13,16 +13,13 @@ use crate::drain::fallback::{Guest, Schedule};
 use crate::drain::local::{LocalGuest, LocalView, UNKNOWN_GRACE};
 use crate::drain::phase::Phase;
 use crate::drain::status::VmPhase;
-use crate::drain::stop::{POD_GRACE_EXTRA, Stopping, handler_alive};
+use crate::drain::stop::{Stopping, handler_alive};
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
 use crate::drain::verdict::Blocked;
 use crate::drain::ways::Way;
 use crate::drain::world::ObjectRef;
 use std::collections::BTreeSet;
-
-/// What an estimate of a migration is worth.
-const DOUBT: f64 = 1.5;
 
 /// What the host has found out by itself.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -220,7 +217,11 @@ impl Machine {
                 uid: guest.pod_uid.clone(),
             },
             vmi_uid: guest.vmi_uid.clone(),
-            grace: guest.grace.unwrap_or(UNKNOWN_GRACE) + POD_GRACE_EXTRA,
+            grace: self
+                .policy
+                .timing
+                .lasts(guest.grace.unwrap_or(UNKNOWN_GRACE))
+                + self.policy.timing.pod_grace_extra,
             first_seen: now,
             shown_since: now,
             shown: VmPhase::Waiting,
@@ -242,10 +243,11 @@ impl Machine {
     }
 
     fn needs(&self, track: &Track) -> Guest {
+        let timing = &self.policy.timing;
         Guest {
             key: track.pod.uid.clone(),
             order: track.order,
-            needs: track.grace.saturating_sub(POD_GRACE_EXTRA) + self.policy.timing.stop_slack,
+            needs: track.grace.saturating_sub(timing.pod_grace_extra) + timing.stop_slack,
         }
     }
 
@@ -315,7 +317,7 @@ impl Machine {
             let Some(track) = self.tracks.get(uid) else {
                 return false;
             };
-            let moves = self.moves_in_time(track, now).filter(|_| !hurry);
+            let moves = self.moves_until(track, now);
             wakes.extend(moves);
             !self.told_already(track) && moves.is_none() && !stops_later(track, now, &mut wakes)
         });
@@ -331,14 +333,15 @@ impl Machine {
         deadline - self.needs(track).needs
     }
 
-    /// Its migration copies and will be over in time, until then: virt-handler does not shut such a guest down anyway.
-    fn moves_in_time(&self, track: &Track, now: Mono) -> Option<Mono> {
+    /// Until when its migration is let be, as far as it was seen to copy: virt-handler does not shut a guest down while it
+    /// migrates, so virt-launcher would only kill it after its grace period (kubevirt-semantics 5).
+    fn moves_until(&self, track: &Track, now: Mono) -> Option<Mono> {
         let base = track
             .accepted
             .filter(|_| self.picture.vmis.seen().is_none());
-        let since = track.copying_since.or(base)?;
-        let ends = since + self.estimate(track).mul_f64(DOUBT);
-        (now < ends && ends <= self.latest_here(track)).then_some(ends)
+        track.copying_since.or(base)?;
+        let latest = self.latest_here(track);
+        (now < latest).then_some(latest)
     }
 
     /// By the kubelet, which has seen the deletion of its pod before the server went away; or by us.

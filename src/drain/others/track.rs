@@ -75,7 +75,7 @@ impl OtherTrack {
             Pause::None => timing.mark_missing,
             Pause::Transient => doubled(timing.retry_first, timing.retry_most, self.failures),
             // A pod that replaces another is ready within seconds, a VM within minutes.
-            Pause::Refused => doubled(timing.ask_again, timing.refused_most, self.refusals),
+            Pause::Refused => doubled(timing.ask_again / 2, timing.refused_most, self.refusals),
             Pause::AskAgain => timing.ask_again,
         };
         let floor = Duration::from_secs(u64::from(retry_after.unwrap_or(0)));

@@ -80,6 +80,8 @@ pub(super) struct Pod {
     pub(super) job: Option<String>,
     pub(super) label: &'static str,
     pub(super) gone: bool,
+    /// Its launcher got SIGTERM from the host.
+    pub(super) told: bool,
 }
 
 impl Pod {
@@ -278,6 +280,7 @@ impl Cluster {
             job,
             label: self.vms[vm].node,
             gone: false,
+            told: false,
         });
         self.pods.len() - 1
     }

@@ -6,6 +6,7 @@ mod boots;
 mod cluster;
 mod controllers;
 mod front;
+mod here;
 mod host;
 mod picture;
 mod plan;

@@ -229,14 +229,16 @@ impl Cluster {
     }
 
     /// The truth: VMs with a guest on this node, or one that will be.
+    /// Its VM has moved, and only a sidecar keeps the pod alive.
+    pub(super) fn only_a_sidecar(&self, p: &Pod) -> bool {
+        let vm = &self.vms[p.vm];
+        vm.plan.sidecar && vm.node == THERE && p.label == HERE
+    }
+
     pub(super) fn guests_here(&self) -> Vec<&str> {
-        let lingering = |p: &Pod| {
-            let vm = &self.vms[p.vm];
-            vm.plan.sidecar && vm.node == THERE && p.label == HERE
-        };
         self.pods
             .iter()
-            .filter(|p| p.holds_guest() && !lingering(p))
+            .filter(|p| p.holds_guest() && !self.only_a_sidecar(p))
             .map(|p| self.vms[p.vm].name.as_str())
             .collect()
     }

@@ -22,6 +22,9 @@ impl Run {
         if let Action::StopGuest { pod, .. } = action {
             self.check_stop(pod)?;
         }
+        if let Action::TellGuest { guest, .. } = action {
+            self.check_consent(&guest.pod_uid)?;
+        }
         if let Action::Release(_) = action {
             self.check_release()?;
         }

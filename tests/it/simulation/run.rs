@@ -406,6 +406,8 @@ impl Run {
             | Action::Release(_)
             | Action::TakeHold(_)
             | Action::RunHooks { .. }
+            | Action::LookHere(_)
+            | Action::TellGuest { .. }
             | Action::Acknowledge { .. }
             | Action::AskLogind { .. } => self.send(action),
         }

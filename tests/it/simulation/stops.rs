@@ -27,10 +27,17 @@ impl Run {
         if let Err(doubt) = handler_alive(node, patience, Mono(now)) {
             return Err(format!("{pod} is stopped without virt-handler: {doubt}"));
         }
+        self.check_consent(&pod.uid)?;
+        self.watcher.stops.entry(pod.uid.clone()).or_insert(now);
+        Ok(())
+    }
+
+    /// Whoever stops a guest, somebody has allowed it, and it was written down before.
+    pub(super) fn check_consent(&self, pod: &str) -> Result<(), Broken> {
         let Some(record) = self.stored() else {
             return Err(format!("{pod} is stopped and nothing was written down"));
         };
-        if !record.stops.iter().any(|stop| stop.pod.uid == pod.uid) {
+        if !record.stops.iter().any(|stop| stop.pod.uid == pod) {
             return Err(format!("{pod} is stopped and that is not written down"));
         }
         let allowed = match self.plan.consent {
@@ -41,7 +48,6 @@ impl Run {
         if !allowed {
             return Err(format!("{pod} is stopped and nobody allowed that"));
         }
-        self.watcher.stops.entry(pod.uid.clone()).or_insert(now);
         Ok(())
     }
 

@@ -98,12 +98,15 @@ impl Watcher {
                     self.last_accepted = self.now;
                 }
             }
+            Outcome::Told(Ok(())) => self.last_accepted = self.now,
             Outcome::Node(Err(_))
             | Outcome::Fresh(Err(_))
             | Outcome::Hold(Err(_))
             | Outcome::Reply(Err(_))
             | Outcome::Volumes(_)
             | Outcome::Hooks(_)
+            | Outcome::Local(_)
+            | Outcome::Told(Err(_))
             | Outcome::Logind(_) => {}
         }
     }

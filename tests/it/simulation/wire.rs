@@ -20,6 +20,8 @@ impl Run {
                 | Action::TakeHold(_)
                 | Action::AskLogind { .. }
                 | Action::RunHooks { .. }
+                | Action::LookHere(_)
+                | Action::TellGuest { .. }
         );
         let most = if self.storm() { self.plan.latency } else { 50 };
         let arrives = self.now + 1 + self.rng.below(most);
@@ -121,6 +123,31 @@ impl Run {
             Action::StartVm { vm, .. } => {
                 return Err(format!("a start of {vm}, which nobody owes"));
             }
+            Action::Release(_)
+            | Action::TakeHold(_)
+            | Action::AskLogind { .. }
+            | Action::RunHooks { .. }
+            | Action::LookHere(_)
+            | Action::TellGuest { .. } => self.on_the_host(action),
+            // Requests are off in these plans.
+            Action::ReadNode(_) | Action::Acknowledge { .. } => {
+                Outcome::Node(Ok(cluster.node_view()))
+            }
+            Action::Watch
+            | Action::WatchAll
+            | Action::WatchNode
+            | Action::Unwatch
+            | Action::Persist(_)
+            | Action::ForgetRecord
+            | Action::Answer(..)
+            | Action::Tell(_) => Outcome::Hold(Err("no request".into())),
+        })
+    }
+
+    /// What the host itself does.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the caller has picked them")]
+    fn on_the_host(&mut self, action: &Action) -> Outcome {
+        match action {
             Action::Release(_) => {
                 self.host.held = false;
                 if self.host.pending && !self.host.off {
@@ -141,19 +168,17 @@ impl Run {
                 Outcome::Logind(LogindAnswer::Accepted)
             }
             Action::RunHooks { .. } => Outcome::Hooks(Ok(Report::default())),
-            // Requests are off in these plans.
-            Action::ReadNode(_) | Action::Acknowledge { .. } => {
-                Outcome::Node(Ok(cluster.node_view()))
+            Action::LookHere(_) => {
+                let view = self.cluster.look_here();
+                self.watcher.confirmed(view.guests.is_empty(), self.now);
+                Outcome::Local(Ok(view))
             }
-            Action::Watch
-            | Action::WatchAll
-            | Action::WatchNode
-            | Action::Unwatch
-            | Action::Persist(_)
-            | Action::ForgetRecord
-            | Action::Answer(..)
-            | Action::Tell(_) => Outcome::Hold(Err("no request".into())),
-        })
+            Action::TellGuest { guest, .. } => {
+                self.cluster.tell_guest(&guest.pod_uid);
+                Outcome::Told(Ok(()))
+            }
+            other => unreachable!("not of the host: {other:?}"),
+        }
     }
 
     fn check_effect(&mut self, effect: Effect, dry: bool) -> Result<(), Broken> {
@@ -224,6 +249,8 @@ fn id_of(action: &Action) -> Option<EffectId> {
         | Action::StartVm { id, .. }
         | Action::StopGuest { id, .. }
         | Action::RunHooks { id, .. }
+        | Action::LookHere(id)
+        | Action::TellGuest { id, .. }
         | Action::Acknowledge { id, .. }
         | Action::AskLogind { id, .. } => Some(*id),
         Action::Watch
@@ -253,6 +280,8 @@ fn failure(action: &Action, text: &str) -> Outcome {
         Action::Release(_) | Action::TakeHold(_) => Outcome::Hold(Err(text.into())),
         Action::AskLogind { .. } => Outcome::Logind(LogindAnswer::Failed(text.into())),
         Action::RunHooks { .. } => Outcome::Hooks(Err(text.into())),
+        Action::LookHere(_) => Outcome::Local(Err(text.into())),
+        Action::TellGuest { .. } => Outcome::Told(Err(text.into())),
         Action::Evict { .. }
         | Action::CancelEvacuation { .. }
         | Action::DeleteMigration { .. }

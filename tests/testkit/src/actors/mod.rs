@@ -3,7 +3,7 @@
 //! Each node has its own pair, with its own clients (the identity is the client's). What they need to know about a VM or a pod
 //! travels as annotations (`sim.vmdrain.io/…`, see [`crate::kubevirt::names::knob`]), so the same actors work against any server.
 //!
-//! - [`machine`]: what physically is on a host: launcher processes and guests.
+//! - [`machine`]: what physically is on a host: launcher processes and guests. [`premises`]: the same as the host shows it.
 //! - [`kubelet`], [`status`]: pods and their statuses. [`handler`], [`migration`]: VMIs.
 //! - [`feed`]: the newest objects. [`fabric`]: power, and the network between hosts. [`ledger`]: guests that died.
 
@@ -15,6 +15,7 @@ pub mod kubelet;
 pub mod ledger;
 pub mod machine;
 pub mod migration;
+pub mod premises;
 
 pub mod status;
 pub mod timers;

@@ -1,6 +1,6 @@
 //! The machine from outside: what can be done to it, and what can be seen of it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -14,6 +14,7 @@ use vmdrain_agent::drain::trigger::Then;
 use super::ModelClock;
 use super::logind::Mode;
 use super::state::State;
+use crate::actors::premises::Premises;
 use crate::clock::SimClock;
 
 /// What a host is like.
@@ -87,6 +88,8 @@ pub struct ModelHost {
     changed: Arc<watch::Sender<u64>>,
     /// When its user space began, on its boot clock.
     up_since: Arc<Mutex<Mono>>,
+    /// Its launchers; nobody knows of any until it is told.
+    premises: Arc<OnceLock<Premises>>,
 }
 
 impl ModelHost {
@@ -99,7 +102,19 @@ impl ModelHost {
             clock,
             changed: Arc::new(watch::channel(0).0),
             up_since: Arc::default(),
+            premises: Arc::default(),
         }
+    }
+
+    /// These launchers run on it.
+    pub fn runs(&self, premises: Premises) {
+        // Told once, when the cluster is made.
+        let _ = self.premises.set(premises);
+    }
+
+    pub(super) fn premises(&self) -> Result<&Premises, String> {
+        let none = || "this host shows no processes".to_owned();
+        self.premises.get().ok_or_else(none)
     }
 
     /// Plays the host until it is dropped.

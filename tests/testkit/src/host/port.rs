@@ -6,10 +6,12 @@ use tokio::sync::mpsc;
 use vmdrain_agent::agent::ports::{Host, HostEvent};
 use vmdrain_agent::drain::action::{HoldView, LogindAnswer};
 use vmdrain_agent::drain::hooks::{Gate, Report, Run};
+use vmdrain_agent::drain::local::{LocalGuest, LocalView};
 use vmdrain_agent::drain::trigger::Then;
 
 use super::machine::ModelHost;
 use super::state::Told;
+use crate::actors::premises::Premises;
 
 impl Host for ModelHost {
     async fn start(&self, events: mpsc::Sender<HostEvent>) -> Result<HoldView, String> {
@@ -56,6 +58,16 @@ impl Host for ModelHost {
                 Err(why) => LogindAnswer::Failed(why),
             }
         })
+    }
+
+    async fn look_here(&self) -> Result<LocalView, String> {
+        self.premises().map(Premises::look)
+    }
+
+    async fn tell_guest(&self, guest: &LocalGuest) -> Result<(), String> {
+        // One that has ended meanwhile was told.
+        self.premises()?.tell(&guest.pod_uid);
+        Ok(())
     }
 
     fn hooks(&self) -> BTreeSet<Gate> {

@@ -39,11 +39,12 @@ impl Server {
 const LOOPBACK: &str = "127.0.0.1";
 
 /// Everything that an evicted, restarted or migrated VM, its node and its budgets depend on; nothing that needs a cloud or a network.
-const CONTROLLERS: [&str; 14] = [
+const CONTROLLERS: [&str; 16] = [
     // A real kubelet renews its certificate.
     "certificatesigningrequest-approving-controller",
     "certificatesigningrequest-signing-controller",
     "clusterrole-aggregation-controller",
+    "daemonset-controller",
     "disruption-controller",
     "garbage-collector-controller",
     "namespace-controller",
@@ -53,6 +54,7 @@ const CONTROLLERS: [&str; 14] = [
     "resourcequota-controller",
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
+    "statefulset-controller",
     "taint-eviction-controller",
     "validatingadmissionpolicy-status-controller",
 ];

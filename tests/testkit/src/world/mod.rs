@@ -21,6 +21,7 @@ use tokio::task::AbortHandle;
 use crate::actors::fabric::Fabric;
 use crate::actors::ledger::{DirtyKill, Ledger};
 use crate::actors::machine::Shared;
+use crate::actors::premises::Premises;
 use crate::actors::{self, Pace, Role};
 use crate::api::{Failure, Store};
 use crate::kubernetes::{self, engine};
@@ -192,6 +193,20 @@ impl World {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .push(task);
+    }
+
+    /// A node's host from inside; `None`: nothing of it is played here.
+    pub fn premises(&self, node: &str) -> Option<Premises> {
+        let machines = self
+            .machines
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        Some(Premises {
+            node: node.to_owned(),
+            machine: machines.get(node)?.clone(),
+            fabric: self.fabric.clone(),
+            clock: self.store.clock().clone(),
+        })
     }
 
     /// The objects.

@@ -8,6 +8,7 @@ use vmdrain_agent::drain::policy::seconds;
 use vmdrain_agent::drain::ways::DEADLINE_ANNOTATION;
 
 use super::scene::PLAYED;
+use crate::actors::premises::Premises;
 use crate::actors::{Pace, Role};
 use crate::api::rights::Rights;
 use crate::api::server::Server;
@@ -30,6 +31,8 @@ pub struct Cluster {
     pub world: World,
     /// The real control plane behind it, when there is one: the world then only looks on.
     pub real: Option<super::real::Real>,
+    /// What physically is on the host of the story, where that is played here.
+    pub premises: Option<Premises>,
 }
 
 /// Transfer speed when a VM names none.
@@ -92,6 +95,7 @@ impl Cluster {
         .map_err(|failure| failure.message)?;
         Ok(Self {
             server,
+            premises: world.premises(&scenario.host.node),
             world,
             real: None,
         })

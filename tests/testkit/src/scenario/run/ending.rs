@@ -21,6 +21,8 @@ pub struct Ending {
     pub origin: Duration,
     /// What became of each VM.
     pub vms: BTreeMap<Key, Story>,
+    /// Ordinary pods that were on the host, by namespace and name: whether each is gone.
+    pub pods: BTreeMap<Key, bool>,
     /// What the agent asked.
     pub asked: Vec<Entry>,
     /// When its status first said that a drain has ended.

@@ -64,6 +64,9 @@ impl<'a> Live<'a> {
             kubeconfig,
         };
         let mut stage = BinaryStage::new(setup, scenario, cluster.server.clone(), clock).await?;
+        if let Some(premises) = &cluster.premises {
+            stage.runs(scenario, premises.clone())?;
+        }
         stage.begin().await.map_err(anyhow::Error::msg)?;
         Ok(Self {
             scenario,

@@ -191,6 +191,9 @@ async fn model_story(scenario: &Scenario, options: &Options) -> Verdict {
         Err(why) => return unplayed(scenario, format!("the cluster cannot be made: {why}")),
     };
     let node = scenario.host.node.clone();
+    if let Some(premises) = &cluster.premises {
+        host.runs(premises.clone());
+    }
     let (machine_id, system_uuid) = cluster.ids(&node);
     let role = Role {
         machine_id,

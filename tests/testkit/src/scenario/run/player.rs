@@ -1,13 +1,13 @@
 //! The loop of a story: play what is due, look at everything, wait for the next change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::changes::Changes;
 use super::cluster::Cluster;
 use super::ending::Ending;
 use super::estimates::Said;
-use super::observer::Observer;
+use super::observer::{Key, Observer, Pod};
 use super::others::Others;
 use super::rules::{Rules, Terms};
 use super::scene::{from_agent, scene};
@@ -390,6 +390,7 @@ impl<'a, S: Stage> Player<'a, S> {
             drained: self.drained,
             emptied: self.observer.emptied,
             cordoned: self.observer.cordoned,
+            pods: pods_of(&self.observer.pods),
             vms: self.observer.vms,
             asked: self.asked,
         };
@@ -410,4 +411,14 @@ impl<'a, S: Stage> Player<'a, S> {
         };
         (verdict, ending)
     }
+}
+
+/// Ordinary pods that were on the host, and whether each is gone.
+fn pods_of(pods: &BTreeMap<String, Pod>) -> BTreeMap<Key, bool> {
+    let here = pods.values().filter(|pod| pod.first_here && !pod.launcher);
+    here.filter_map(|pod| {
+        let (space, name) = pod.name.split_once('/')?;
+        Some(((space.to_owned(), name.to_owned()), pod.gone))
+    })
+    .collect()
 }

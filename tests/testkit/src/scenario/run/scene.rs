@@ -10,6 +10,7 @@ use vmdrain_agent::drain::status::Status;
 use super::cluster::Cluster;
 use super::observer::Observer;
 use super::stage::Stage;
+use crate::actors::premises::Premises;
 use crate::api::Store;
 use crate::api::log::{Entry, Log};
 use crate::scenario::Scenario;
@@ -137,6 +138,8 @@ pub struct Scene<'a> {
     pub observer: &'a Observer,
     /// The node that is the host.
     pub host: &'a str,
+    /// What physically is on it, where that is played here.
+    pub premises: Option<&'a Premises>,
 }
 
 /// How the played parts name themselves in `User-Agent`: the kubelet has the agent's credentials.
@@ -173,5 +176,6 @@ pub(super) fn scene<'a, S: Stage>(
         results: stage.results(),
         observer,
         host: &scenario.host.node,
+        premises: cluster.premises.as_ref(),
     }
 }

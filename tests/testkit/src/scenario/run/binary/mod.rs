@@ -8,6 +8,7 @@ mod lateness;
 mod looker;
 mod notify;
 mod play;
+mod processes;
 mod service;
 mod signals;
 mod stop_job;
@@ -29,6 +30,7 @@ use vmdrain_agent::drain::status::Status;
 use vmdrain_agent::host::clock as boot_clock;
 
 use super::scene::{Journal, Results};
+use crate::actors::premises::Premises;
 use crate::api::front::{Options as HttpsOptions, Serving, serve_https};
 use crate::clock::SimClock;
 use crate::logind::{Bus, Foreign, Kind, Logind, Options as LogindOptions};
@@ -39,12 +41,15 @@ use crate::systemd1::{System, Systemd};
 use commands::Caller;
 use history::History;
 use lateness::Lateness;
+use processes::Processes;
 use service::Service;
 
 /// What systemd waits before it starts a service again (`RestartSec=`), in the story's time.
 const RESTART: Duration = Duration::from_secs(1);
 /// What stands for `/run/systemd`, in the stage's folder.
 const LOGIND: &str = "logind";
+/// What stands for `/proc`.
+const PROC: &str = "proc";
 /// How often logind and the agent are looked at, in real time.
 const LOOK: Duration = Duration::from_millis(15);
 /// The agent has so much real time to take its lock at the beginning.
@@ -100,6 +105,8 @@ pub(super) struct BinaryStage {
     looking: Arc<AtomicBool>,
     looker: JoinHandle<()>,
     lateness: Lateness,
+    /// The launchers of the host, where the story needs them.
+    processes: Option<Processes>,
 }
 
 impl BinaryStage {
@@ -123,14 +130,11 @@ impl BinaryStage {
             speed: setup.speed,
         };
         let logind = Logind::start_in(&address, options, &folder.path().join(LOGIND)).await?;
-        let pid1 = Systemd::start(
-            &address,
-            System {
-                version: scenario.host.systemd,
-                ..System::running()
-            },
-        )
-        .await?;
+        let system = System {
+            version: scenario.host.systemd,
+            ..System::running()
+        };
+        let pid1 = Systemd::start(&address, system).await?;
         let config = configure(&setup, scenario, &serving, folder.path())?;
         let global = vec![
             "--bus".to_owned(),
@@ -185,9 +189,19 @@ impl BinaryStage {
             wanted: false,
             panics: Vec::new(),
             lateness,
+            processes: None,
             status,
             looking,
         })
+    }
+
+    /// These launchers run on the host.
+    pub(super) fn runs(&mut self, scenario: &Scenario, premises: Premises) -> anyhow::Result<()> {
+        if processes::needed(scenario) {
+            let folder = self.folder.path().join(PROC);
+            self.processes = Some(Processes::play(&folder, premises)?);
+        }
+        Ok(())
     }
 
     /// Options with which the binary is called: bus and configuration.
@@ -337,6 +351,7 @@ fn configure(
     fast.cluster.node_name.clone_from(node);
     fast.host.state_dir = folder.join("state");
     fast.host.logind_dir = folder.join(LOGIND);
+    fast.host.proc_dir = folder.join(PROC);
     fast.gates.hooks = folder.join("hooks");
     for hook in &scenario.hooks {
         lay(&fast.gates.hooks, hook, setup.speed)?;

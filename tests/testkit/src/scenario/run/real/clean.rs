@@ -16,10 +16,14 @@ use crate::scenario::Scenario;
 const GONE: Duration = Duration::from_secs(120);
 
 /// What stories make, in the order in which it is deleted: whoever makes others first.
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 10] = [
     "/apis/kubevirt.io/v1/virtualmachines",
     "/apis/kubevirt.io/v1/virtualmachineinstances",
     "/apis/kubevirt.io/v1/virtualmachineinstancemigrations",
+    "/apis/apps/v1/replicasets",
+    "/apis/apps/v1/statefulsets",
+    "/apis/apps/v1/daemonsets",
+    "/apis/storage.k8s.io/v1/volumeattachments",
     "/api/v1/pods",
     "/apis/policy/v1/poddisruptionbudgets",
     "/api/v1/nodes",

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::owners;
 use crate::plane::Version;
 use crate::scenario::Scenario;
 use crate::scenario::event::Do;
@@ -42,8 +43,9 @@ pub fn unfit(scenario: &Scenario, version: Version) -> Vec<String> {
     for pod in &scenario.pods {
         pod_unfit(pod, &mut no);
     }
-    if !scenario.volume_attachments.is_empty() {
-        no("volumes are attached by nobody");
+    let mut volumes = scenario.volume_attachments.iter();
+    if volumes.any(|volume| volume.detaches.after().is_some()) {
+        no("nobody detaches volumes");
     }
     let unmarks = |what: &What| matches!(what, What::Vm(vm) if vm.marked == Some(false) && vm.outcome != Some(Fate::Migrated));
     let mut looks = scenario.expectations.iter();
@@ -120,8 +122,15 @@ fn vm_unfit(vm: &Vm, no: &mut impl FnMut(&str)) {
 }
 
 fn pod_unfit(pod: &Pod, no: &mut impl FnMut(&str)) {
-    if matches!(pod.owner, PodOwner::Controller(..)) {
-        no("the real garbage collector takes pods whose owner is made up");
+    if matches!(&pod.owner, PodOwner::Controller(kind, _) if !owners::MADE.contains(&kind.as_str()))
+    {
+        no("a controller that the control plane does not run");
+    }
+    if pod.finished.is_some() {
+        no("no played kubelet ends a pod by itself");
+    }
+    if pod.priority != 0 {
+        no("a priority class of the story's own");
     }
     if pod
         .recreated
@@ -141,7 +150,12 @@ fn event_unfit(what: &Do, version: Version, no: &mut impl FnMut(&str)) {
             }
         }
         Do::Vm(VmDo::Set(set)) => set_unfit(set, version, no),
-        Do::Pod(PodDo::Create(pod)) => pod_unfit(pod, no),
+        Do::Pod(PodDo::Create(pod)) => {
+            pod_unfit(pod, no);
+            if matches!(pod.owner, PodOwner::Controller(..)) {
+                no("an owner that comes later would make pods of its own");
+            }
+        }
         Do::Apply(_) => no("a real API server takes no malformed object, and none past its checks"),
         Do::Lease(_) => no("drain slots (leases) are not built yet"),
         Do::Host(_)
@@ -229,7 +243,8 @@ mod tests {
         no(&format!("{VM}hotplug_disks = 1\n"));
         no(&format!("{VM}migration = [\"unschedulable:no room\"]\n"));
         no(&format!("{VM}memory = \"300Gi\"\n"));
-        no("[[pod]]\nname = \"w\"\nowner = \"ReplicaSet/web\"\n");
+        no("[[pod]]\nname = \"w\"\nowner = \"Job/web\"\n");
+        no("[[pod]]\nname = \"w\"\nfinished = true\n");
         no(&format!(
             "{VM}[[at]]\ntime = \"5s\"\ndo = \"vm.set\"\nvm = \"a\"\nmemory = \"16Gi\"\n"
         ));

@@ -17,6 +17,7 @@ pub mod fit;
 pub mod identity;
 pub mod many;
 mod mirror;
+mod owners;
 pub(super) mod setup;
 mod upstream;
 
@@ -167,6 +168,7 @@ async fn cluster(
     Ok(Cluster {
         server,
         world,
+        premises: None,
         real: Some(Real {
             plane: plane.clone(),
             nodes,

@@ -13,7 +13,9 @@ use crate::kubevirt::fields::{is_true, phase, text};
 use crate::kubevirt::names::kind;
 use crate::plane::{Caller, ControlPlane, Nodes};
 use crate::scenario::Scenario;
-use crate::world::{Inventory, NodeSpec, VmOwner, VmSpec, objects};
+use crate::world::{Inventory, NodeSpec, PodSpec, VmOwner, VmSpec, objects};
+
+use super::owners::{orphan, owners};
 
 /// Everything has settled after so much real time, or never.
 const SETTLED: Duration = Duration::from_secs(120);
@@ -43,7 +45,23 @@ pub(super) async fn prepare(
     .await?;
     place(admin, store, wanted).await?;
     for pod in &wanted.pods {
-        admin.create(&pod_object(store, pod)).await?;
+        admin.create(&orphan(store, pod)).await?;
+    }
+    settled(store, "the pods do not run", |store| {
+        wanted.pods.iter().all(|pod| pod_runs(store, pod))
+    })
+    .await?;
+    for owner in owners(store, &wanted.pods) {
+        admin.create(&owner).await?;
+    }
+    settled(store, "the pods are not adopted", |store| {
+        wanted.pods.iter().all(|pod| is_owned(store, pod))
+    })
+    .await?;
+    for (index, attachment) in wanted.attachments.iter().enumerate() {
+        let mut object = objects::attachment(attachment, index);
+        named(&mut object, "storage.k8s.io/v1", "VolumeAttachment");
+        admin.create(&object).await?;
     }
     let ready = || {
         settled(store, "the VMs do not run", |store| {
@@ -244,6 +262,17 @@ pub(in super::super) fn named(object: &mut Value, version: &str, kind: &str) {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
     }
+}
+
+fn pod_runs(store: &Store, pod: &PodSpec) -> bool {
+    let found = store.get_shared(kind::PODS, &pod.namespace, &pod.name);
+    found.is_some_and(|found| phase(&found) == "Running" && is_true(&found, "Ready") == pod.ready)
+}
+
+fn is_owned(store: &Store, pod: &PodSpec) -> bool {
+    let found = store.get_shared(kind::PODS, &pod.namespace, &pod.name);
+    let owned = |found: &Value| found["metadata"]["ownerReferences"].is_array();
+    !pod.owner.contains('/') || found.is_some_and(|found| owned(&found))
 }
 
 fn node_ready(store: &Store, node: &NodeSpec) -> bool {

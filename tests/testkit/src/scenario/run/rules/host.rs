@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use vmdrain_agent::drain::local::LocalGuest;
+
 use super::{Found, Terms};
 use crate::host::{Change, Moment};
 use crate::scenario::Rule;
+use crate::scenario::run::observer::Pod;
 use crate::scenario::run::scene::Scene;
 use crate::scenario::values::show;
 
@@ -48,9 +51,18 @@ impl Host {
     }
 
     fn released(&self, terms: &Terms, scene: &Scene<'_>, at: Duration, found: &mut Found) {
+        // The objects may be behind: a kubelet without an API server tells nobody.
+        let processes = scene.premises.map(|premises| premises.look().guests);
+        let runs = |pod: &&Pod| {
+            let of = |guest: &LocalGuest| {
+                (&guest.vm.namespace, &guest.vm.name) == (&pod.vm.0, &pod.vm.1)
+            };
+            processes.as_ref().is_none_or(|all| all.iter().any(of))
+        };
         let left: Vec<&str> = scene
             .observer
             .guests_here()
+            .filter(runs)
             .map(|pod| pod.name.as_str())
             .collect();
         let over = self

@@ -56,6 +56,8 @@ pub(super) struct KubectlStage {
     node: String,
     /// After so much real time kubectl gives up.
     patience: Duration,
+    /// VMs alone, or everything.
+    all_pods: bool,
     child: Option<Child>,
     drain: Arc<Mutex<Drain>>,
     journal: Journal,
@@ -81,6 +83,7 @@ impl KubectlStage {
             server: server.clone(),
             node: story.host.node.clone(),
             patience: patience(story).div_f64(speed),
+            all_pods: super::takes_all_pods(story),
             child: None,
             drain: Arc::default(),
             journal: Journal::default(),
@@ -134,15 +137,17 @@ impl KubectlStage {
         anyhow::ensure!(self.child.is_none(), "two drains in one story");
         let timeout = format!("--timeout={}s", self.patience.as_secs().max(1));
         let node = self.node.clone();
-        let arguments = [
+        let mut arguments = vec![
             "drain",
             &node,
             "--ignore-daemonsets",
             "--delete-emptydir-data",
             "--force",
-            "--pod-selector=kubevirt.io=virt-launcher",
             &timeout,
         ];
+        if !self.all_pods {
+            arguments.push("--pod-selector=kubevirt.io=virt-launcher");
+        }
         let (requests_before, now) = (self.server.log.len(), self.server.clock().elapsed());
         self.child = Some(self.kubectl(&arguments)?);
         self.note(|drain| {

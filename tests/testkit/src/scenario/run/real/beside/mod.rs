@@ -19,6 +19,10 @@ use anyhow::Context as _;
 
 pub use report::{Comparison, Place, Side, shorter_over};
 
+use vmdrain_agent::drain::others::Scope;
+
+use super::super::asks_for_all;
+use super::super::observer::Key;
 use super::super::player::Player;
 use super::super::{Options, Shipped, Verdict, binary_terms};
 use super::{clean, cluster, fit};
@@ -82,6 +86,15 @@ pub async fn compare(
     })
 }
 
+/// The node is emptied of all pods, not of VMs alone.
+fn takes_all_pods(story: &Scenario) -> bool {
+    let configured = story
+        .agent
+        .get("drain")
+        .and_then(|drain| drain.get("scope"));
+    configured.and_then(toml::Value::as_str) == Some(Scope::AllPods.word()) || asks_for_all(story)
+}
+
 /// When the story has the node emptied.
 fn begins(story: &Scenario) -> anyhow::Result<Duration> {
     let begins = |what: &Do| {
@@ -134,7 +147,7 @@ async fn by_agent(
         exit
     };
     let side = side(
-        (&ending, &story.host.node),
+        (&ending, story),
         (announced.unwrap_or(start), ended),
         &ending.asked,
         told,
@@ -186,7 +199,7 @@ async fn by_kubectl(
         format!("{exit}: {said}")
     };
     Ok(side(
-        (&ending, &story.host.node),
+        (&ending, story),
         (started, ended),
         &asked,
         told,
@@ -195,7 +208,7 @@ async fn by_kubectl(
 }
 
 fn side(
-    (ending, host): (&Ending, &str),
+    (ending, world): (&Ending, &Scenario),
     (start, end): (Duration, Duration),
     asked: &[Entry],
     ended: String,
@@ -215,7 +228,18 @@ fn side(
         places: ending
             .vms
             .iter()
-            .map(|((_, name), story)| (name.clone(), Place::of(story, host)))
+            .map(|((_, name), story)| (name.clone(), Place::of(story, &world.host.node)))
             .collect(),
+        pods: if takes_all_pods(world) {
+            let named = |(space, name): &Key| {
+                let mut pods = world.pods.iter();
+                pods.any(|pod| pod.namespace == *space && pod.name == *name)
+            };
+            let pods = ending.pods.iter().filter(|(key, _)| named(key));
+            pods.map(|((space, name), gone)| (format!("{space}/{name}"), *gone))
+                .collect()
+        } else {
+            std::collections::BTreeMap::new()
+        },
     }
 }

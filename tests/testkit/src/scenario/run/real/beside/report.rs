@@ -77,6 +77,8 @@ pub struct Side {
     pub cordoned: bool,
     /// By VM.
     pub places: BTreeMap<String, Place>,
+    /// Ordinary pods that were there, where all pods are drained: whether each is gone.
+    pub pods: BTreeMap<String, bool>,
 }
 
 /// How a figure of one side is shown.
@@ -123,11 +125,18 @@ impl Comparison {
                 "the agent ended {after:.2} s after the last VM; at most {AT_ONCE} s"
             ));
         }
+        let pods = self.agent.pods.keys().chain(self.kubectl.pods.keys());
+        for pod in pods.collect::<BTreeSet<_>>() {
+            let is = |side: &Side| side.pods.get(pod).map_or("never seen", |gone| word(*gone));
+            let (own, peer) = (is(&self.agent), is(&self.kubectl));
+            if own != peer {
+                misses.push(format!("pod {pod} is {own}; with kubectl it is {peer}"));
+            }
+        }
         misses
     }
 
-    /// Side by side.
-    pub fn text(&self) -> String {
+    fn title(&self) -> String {
         let pace = if self.speed > 1.0 {
             format!(
                 "world {} times as fast, kubectl's pauses are not",
@@ -136,12 +145,17 @@ impl Comparison {
         } else {
             "real time".into()
         };
-        let mut text = format!(
+        format!(
             "{} — {} (KubeVirt {}, {pace})\n",
             self.file.display(),
             self.story,
             self.version
-        );
+        )
+    }
+
+    /// Side by side.
+    pub fn text(&self) -> String {
+        let mut text = self.title();
         let mut row = |name: &str, own: &str, peer: &str| {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "  {name:<22}  {own:<34}  {peer}");
@@ -192,6 +206,16 @@ impl Comparison {
                 &places(&self.kubectl, name),
             );
         }
+        let pods = self.agent.pods.keys().chain(self.kubectl.pods.keys());
+        for pod in pods.collect::<BTreeSet<_>>() {
+            let is = |side: &Side| {
+                side.pods
+                    .get(pod)
+                    .map_or("-", |gone| word(*gone))
+                    .to_owned()
+            };
+            row(&format!("pod {pod}"), &is(&self.agent), &is(&self.kubectl));
+        }
         // Whoever leaves VMs behind is done sooner, or has waited for them.
         if self.agent.emptied.is_some() && self.kubectl.emptied.is_some() {
             let shorter = self.shorter();
@@ -204,6 +228,10 @@ impl Comparison {
         }
         text
     }
+}
+
+fn word(gone: bool) -> &'static str {
+    if gone { "gone" } else { "still there" }
 }
 
 /// How much shorter all drains of the agent together were than those of kubectl, in percent. One round says little: kubectl asks every
@@ -234,6 +262,7 @@ mod tests {
                 },
             )]
             .into(),
+            pods: BTreeMap::new(),
         }
     }
 
@@ -281,6 +310,18 @@ mod tests {
         let round = |own, peer| comparison(side(own, None), side(peer, None), 1.0);
         let over = shorter_over(&[round(90.0, 100.0), round(120.0, 200.0)]);
         assert!((over - 30.0).abs() < 1e-9, "{over}");
+    }
+
+    #[test]
+    fn the_same_pods_have_to_be_gone() {
+        let mut seen = comparison(side(1.0, None), side(2.0, None), 4.0);
+        for (side, gone) in [(&mut seen.agent, false), (&mut seen.kubectl, true)] {
+            side.pods = [("a/web".to_owned(), gone), ("a/db".to_owned(), true)].into();
+        }
+        let misses = seen.misses();
+        assert_eq!(misses.len(), 1, "{misses:?}");
+        assert!(misses[0].contains("pod a/web is still there"), "{misses:?}");
+        assert!(seen.text().contains("pod a/db"));
     }
 
     #[test]
