@@ -7,6 +7,7 @@ use super::hooks::Knobs;
 use super::others::Rules;
 use super::time::Mono;
 use super::ways::Ways;
+use super::world::Picture;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -216,9 +217,35 @@ pub struct Timing {
     /// A kubelet has told a guest whose pod's deletion was taken so long before the API server went away.
     #[serde(with = "seconds")]
     pub kubelet: Duration,
+    /// By how much longer the grace period of a launcher pod is than its guest's (kubevirt-semantics 5).
+    #[serde(with = "seconds")]
+    pub pod_grace_extra: Duration,
+    /// How long a second of a grace period lasts. Anything but `"1s"` is for simulated worlds that run faster.
+    #[serde(with = "seconds")]
+    pub grace_second: Duration,
     /// Time limit of one request; set by `cluster.request_timeout`.
     #[serde(with = "seconds")]
     pub request: Duration,
+}
+
+impl Timing {
+    /// How long a grace period lasts.
+    pub fn lasts(&self, grace: Duration) -> Duration {
+        grace.mul_f64(self.grace_second.as_secs_f64())
+    }
+
+    /// The grace periods of a picture, as long as they last.
+    pub fn hasten(&self, picture: &mut Picture) {
+        if self.grace_second == Duration::from_secs(1) {
+            return;
+        }
+        for pod in picture.pods.seen_mut().into_iter().flatten() {
+            pod.grace = self.lasts(pod.grace);
+        }
+        for vmi in picture.vmis.seen_mut().into_iter().flatten() {
+            vmi.grace = self.lasts(vmi.grace);
+        }
+    }
 }
 
 impl Default for Timing {
@@ -246,6 +273,8 @@ impl Default for Timing {
             stop_slack: s(10),
             look_here: s(1),
             kubelet: s(5),
+            pod_grace_extra: super::stop::POD_GRACE_EXTRA,
+            grace_second: s(1),
             request: s(10),
         }
     }

@@ -169,9 +169,9 @@ pub fn handler_alive(
     Ok(())
 }
 
-/// The guest's own grace period: after that virt-handler destroys it.
-pub fn guest_grace(pod: &PodView) -> Duration {
-    pod.grace.saturating_sub(POD_GRACE_EXTRA)
+/// The guest's own grace period: after that virt-handler destroys it. `extra`: what the pod has on top of it.
+pub fn guest_grace(pod: &PodView, extra: Duration) -> Duration {
+    pod.grace.saturating_sub(extra)
 }
 
 #[cfg(test)]

@@ -171,6 +171,7 @@ impl Machine {
     /// Every guest that is still active here, with what its end needs.
     pub(super) fn guests_left(&self, index: &Index<'_>) -> Vec<Guest> {
         let slack = self.policy.timing.stop_slack;
+        let extra = self.policy.timing.pod_grace_extra;
         let tracks = self.tracks.iter().filter(|(_, t)| t.ended.is_none());
         tracks
             .filter_map(|(key, track)| {
@@ -185,7 +186,7 @@ impl Machine {
                 Some(Guest {
                     key: key.clone(),
                     order: order.and_then(Result::ok).unwrap_or(0),
-                    needs: grace(pod, vmi) + slack,
+                    needs: grace(pod, vmi, extra) + slack,
                 })
             })
             .collect()
@@ -227,7 +228,7 @@ impl Machine {
 }
 
 /// The guest's own grace period.
-pub(super) fn grace(pod: &PodView, vmi: Option<&VmiView>) -> Duration {
+pub(super) fn grace(pod: &PodView, vmi: Option<&VmiView>, extra: Duration) -> Duration {
     let known = vmi.map(|vmi| vmi.grace).filter(|grace| !grace.is_zero());
-    known.unwrap_or_else(|| guest_grace(pod))
+    known.unwrap_or_else(|| guest_grace(pod, extra))
 }

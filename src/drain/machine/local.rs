@@ -13,7 +13,7 @@ use crate::drain::fallback::{Guest, Schedule};
 use crate::drain::local::{LocalGuest, LocalView, UNKNOWN_GRACE};
 use crate::drain::phase::Phase;
 use crate::drain::status::VmPhase;
-use crate::drain::stop::{POD_GRACE_EXTRA, Stopping, handler_alive};
+use crate::drain::stop::{Stopping, handler_alive};
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
 use crate::drain::verdict::Blocked;
@@ -217,7 +217,11 @@ impl Machine {
                 uid: guest.pod_uid.clone(),
             },
             vmi_uid: guest.vmi_uid.clone(),
-            grace: guest.grace.unwrap_or(UNKNOWN_GRACE) + POD_GRACE_EXTRA,
+            grace: self
+                .policy
+                .timing
+                .lasts(guest.grace.unwrap_or(UNKNOWN_GRACE))
+                + self.policy.timing.pod_grace_extra,
             first_seen: now,
             shown_since: now,
             shown: VmPhase::Waiting,
@@ -239,10 +243,11 @@ impl Machine {
     }
 
     fn needs(&self, track: &Track) -> Guest {
+        let timing = &self.policy.timing;
         Guest {
             key: track.pod.uid.clone(),
             order: track.order,
-            needs: track.grace.saturating_sub(POD_GRACE_EXTRA) + self.policy.timing.stop_slack,
+            needs: track.grace.saturating_sub(timing.pod_grace_extra) + timing.stop_slack,
         }
     }
 

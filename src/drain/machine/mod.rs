@@ -241,7 +241,10 @@ impl Machine {
             Input::Restore(token) => self.order_restore(token),
             Input::Sources(sources) => self.sources_seen(sources),
             Input::HostReady => self.host_ready(),
-            Input::Picture(picture) => self.see(*picture, now),
+            Input::Picture(mut picture) => {
+                self.policy.timing.hasten(&mut picture);
+                self.see(*picture, now);
+            }
             Input::Hold(hold) => self.hold_seen(hold, now),
             Input::Done(id, outcome) => self.done(id, outcome, now),
         }

@@ -82,7 +82,8 @@ impl Machine {
     /// When its own stop has to be asked for at the latest.
     pub(super) fn latest_stop(&self, index: &Index<'_>, track: &Track) -> Mono {
         let pod = index.pod_of(track);
-        let needs = pod.map(|pod| grace(pod, index.vmi_of(track)));
+        let extra = self.policy.timing.pod_grace_extra;
+        let needs = pod.map(|pod| grace(pod, index.vmi_of(track), extra));
         let deadline = self.drain.as_ref().map(|d| d.deadline).unwrap_or_default();
         deadline - (needs.unwrap_or_default() + self.policy.timing.stop_slack)
     }

@@ -117,7 +117,7 @@ fn kubevirt_goes_last_whatever_the_rules_say() {
         pod("db-0", Some("StatefulSet")),
         pod("web", Some("ReplicaSet")),
     );
-    let mut all = vec![&virt, &db, &other, &web];
+    let mut all = [&virt, &db, &other, &web];
     all.sort_by_key(|pod| group(pod, &rules));
     let names: Vec<&str> = all.iter().map(|pod| pod.pod.name.as_str()).collect();
     assert_eq!(names, ["web", "x", "db-0", "virt-api-1"]);

@@ -85,6 +85,14 @@ pub enum Sight<T> {
 }
 
 impl<T> Sight<T> {
+    /// The value to be changed, where it can be seen.
+    pub fn seen_mut(&mut self) -> Option<&mut T> {
+        match self {
+            Self::Seen { value, .. } => Some(value),
+            Self::Pending | Self::Forbidden { .. } | Self::Missing | Self::Broken { .. } => None,
+        }
+    }
+
     /// The value, where it can be seen.
     pub fn seen(&self) -> Option<&T> {
         match self {

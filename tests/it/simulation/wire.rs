@@ -123,6 +123,31 @@ impl Run {
             Action::StartVm { vm, .. } => {
                 return Err(format!("a start of {vm}, which nobody owes"));
             }
+            Action::Release(_)
+            | Action::TakeHold(_)
+            | Action::AskLogind { .. }
+            | Action::RunHooks { .. }
+            | Action::LookHere(_)
+            | Action::TellGuest { .. } => self.on_the_host(action),
+            // Requests are off in these plans.
+            Action::ReadNode(_) | Action::Acknowledge { .. } => {
+                Outcome::Node(Ok(cluster.node_view()))
+            }
+            Action::Watch
+            | Action::WatchAll
+            | Action::WatchNode
+            | Action::Unwatch
+            | Action::Persist(_)
+            | Action::ForgetRecord
+            | Action::Answer(..)
+            | Action::Tell(_) => Outcome::Hold(Err("no request".into())),
+        })
+    }
+
+    /// What the host itself does.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the caller has picked them")]
+    fn on_the_host(&mut self, action: &Action) -> Outcome {
+        match action {
             Action::Release(_) => {
                 self.host.held = false;
                 if self.host.pending && !self.host.off {
@@ -144,27 +169,16 @@ impl Run {
             }
             Action::RunHooks { .. } => Outcome::Hooks(Ok(Report::default())),
             Action::LookHere(_) => {
-                let view = cluster.look_here();
+                let view = self.cluster.look_here();
                 self.watcher.confirmed(view.guests.is_empty(), self.now);
                 Outcome::Local(Ok(view))
             }
             Action::TellGuest { guest, .. } => {
-                cluster.tell_guest(&guest.pod_uid);
+                self.cluster.tell_guest(&guest.pod_uid);
                 Outcome::Told(Ok(()))
             }
-            // Requests are off in these plans.
-            Action::ReadNode(_) | Action::Acknowledge { .. } => {
-                Outcome::Node(Ok(cluster.node_view()))
-            }
-            Action::Watch
-            | Action::WatchAll
-            | Action::WatchNode
-            | Action::Unwatch
-            | Action::Persist(_)
-            | Action::ForgetRecord
-            | Action::Answer(..)
-            | Action::Tell(_) => Outcome::Hold(Err("no request".into())),
-        })
+            other => unreachable!("not of the host: {other:?}"),
+        }
     }
 
     fn check_effect(&mut self, effect: Effect, dry: bool) -> Result<(), Broken> {

@@ -157,11 +157,7 @@ fn a_budget_is_waited_for_until_the_deadline_says_which_pod_is_left() {
     assert_eq!(phase, PodState::Waiting);
     assert!(says.contains("disruption budget vms/web"), "{says}");
     story.wait(20);
-    assert_eq!(
-        story.posted().len(),
-        2,
-        "asked again after some seconds"
-    );
+    assert_eq!(story.posted().len(), 2, "asked again after some seconds");
     while story.phase() == Phase::OtherPods {
         story.answer_all_with(&refusal);
         story.wait(20);

@@ -60,6 +60,16 @@ impl Host for ModelHost {
         })
     }
 
+    async fn look_here(&self) -> Result<LocalView, String> {
+        self.premises().map(Premises::look)
+    }
+
+    async fn tell_guest(&self, guest: &LocalGuest) -> Result<(), String> {
+        // One that has ended meanwhile was told.
+        self.premises()?.tell(&guest.pod_uid);
+        Ok(())
+    }
+
     fn hooks(&self) -> BTreeSet<Gate> {
         let state = self.lock();
         state.options.hooks.iter().map(|hook| hook.gate).collect()
@@ -95,16 +105,6 @@ impl Host for ModelHost {
             }
         }
         report
-    }
-
-    async fn look_here(&self) -> Result<LocalView, String> {
-        self.premises().map(Premises::look)
-    }
-
-    async fn tell_guest(&self, guest: &LocalGuest) -> Result<(), String> {
-        // One that has ended meanwhile was told.
-        self.premises()?.tell(&guest.pod_uid);
-        Ok(())
     }
 
     fn status_line(&self, text: &str) {

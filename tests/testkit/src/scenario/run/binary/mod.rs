@@ -130,14 +130,11 @@ impl BinaryStage {
             speed: setup.speed,
         };
         let logind = Logind::start_in(&address, options, &folder.path().join(LOGIND)).await?;
-        let pid1 = Systemd::start(
-            &address,
-            System {
-                version: scenario.host.systemd,
-                ..System::running()
-            },
-        )
-        .await?;
+        let system = System {
+            version: scenario.host.systemd,
+            ..System::running()
+        };
+        let pid1 = Systemd::start(&address, system).await?;
         let config = configure(&setup, scenario, &serving, folder.path())?;
         let global = vec![
             "--bus".to_owned(),
@@ -354,11 +351,11 @@ fn configure(
     fast.cluster.node_name.clone_from(node);
     fast.host.state_dir = folder.join("state");
     fast.host.logind_dir = folder.join(LOGIND);
+    fast.host.proc_dir = folder.join(PROC);
     fast.gates.hooks = folder.join("hooks");
     for hook in &scenario.hooks {
         lay(&fast.gates.hooks, hook, setup.speed)?;
     }
-    fast.host.proc_dir = folder.join(PROC);
     let config = folder.join("config.toml");
     std::fs::write(&config, fast.to_toml().map_err(anyhow::Error::msg)?)?;
     Ok(config)

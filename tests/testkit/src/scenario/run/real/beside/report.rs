@@ -136,8 +136,7 @@ impl Comparison {
         misses
     }
 
-    /// Side by side.
-    pub fn text(&self) -> String {
+    fn title(&self) -> String {
         let pace = if self.speed > 1.0 {
             format!(
                 "world {} times as fast, kubectl's pauses are not",
@@ -146,12 +145,17 @@ impl Comparison {
         } else {
             "real time".into()
         };
-        let mut text = format!(
+        format!(
             "{} — {} (KubeVirt {}, {pace})\n",
             self.file.display(),
             self.story,
             self.version
-        );
+        )
+    }
+
+    /// Side by side.
+    pub fn text(&self) -> String {
+        let mut text = self.title();
         let mut row = |name: &str, own: &str, peer: &str| {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "  {name:<22}  {own:<34}  {peer}");
