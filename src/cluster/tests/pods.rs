@@ -1,10 +1,13 @@
 //! Pods as servers write them become views, field by field.
 
 use super::fake::{launcher, pdb, view, vmi, with};
+use crate::cluster::types::other::Other;
 use crate::cluster::types::pdb::Pdb;
 use crate::cluster::types::pod::Pod;
 use crate::cluster::types::vmi::Vmi;
-use crate::drain::world::{Compute, PdbView, PodKind, PodPhase, PodView, VmName};
+use crate::cluster::types::volume::Attachment;
+use crate::drain::others::{Rules, Stance, stance};
+use crate::drain::world::{Compute, OtherPod, PdbView, PodKind, PodPhase, PodView, VmName};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -234,4 +237,58 @@ fn who_stopped_a_pod() {
         let seen = pod(&with(launcher("a", "9"), "/status", status.clone()));
         assert_eq!(seen.stopped_by.as_deref(), by, "{status}");
     }
+}
+
+fn other(metadata: &Value, spec: &Value) -> OtherPod {
+    let mut pod = json!({
+        "metadata": {"name": "p", "namespace": "a", "uid": "u"}, "spec": spec, "status": {"phase": "Running"},
+    });
+    for (key, value) in metadata.as_object().into_iter().flatten() {
+        pod["metadata"][key] = value.clone();
+    }
+    view::<Other>(&pod).unwrap()
+}
+
+#[test]
+fn what_a_drain_of_all_pods_has_to_know_of_a_pod() {
+    let plain = other(&json!({}), &json!({}));
+    assert_eq!((plain.owner.as_ref(), plain.mirror), (None, false));
+    assert_eq!(plain.grace, Duration::from_secs(30));
+    let owners = json!([{"kind": "Noise", "name": "n"}, {"kind": "DaemonSet", "name": "cni", "controller": true}]);
+    let daemon = other(&json!({"ownerReferences": owners}), &json!({}));
+    assert!(daemon.is_daemon());
+    let mirror = json!({"annotations": {"kubernetes.io/config.mirror": "hash"}});
+    assert!(other(&mirror, &json!({})).mirror);
+    let volumes = json!({"volumes": [{"name": "c", "configMap": {}}, {"name": "s", "emptyDir": {}}], "priority": 7});
+    let data = other(&json!({}), &volumes);
+    assert_eq!((data.empty_dir, data.priority), (true, 7));
+    for (role, component) in [("virt-api", "virt-api"), ("something", "")] {
+        let part = other(&json!({"labels": {"kubevirt.io": role}}), &json!({}));
+        assert_eq!(part.component, component);
+    }
+}
+
+#[test]
+fn a_part_that_cannot_be_read_is_no_consent() {
+    let odd = other(&json!({}), &json!({"volumes": "none"}));
+    assert!(
+        odd.unreadable.starts_with("spec.volumes"),
+        "{}",
+        odd.unreadable
+    );
+    let stance = stance(&odd, &Rules::default());
+    assert!(matches!(stance, Stance::Blocked(_)), "{stance:?}");
+}
+
+#[test]
+fn a_volume_is_known_by_its_node() {
+    let attachment = json!({
+        "metadata": {"name": "csi-1", "uid": "u"},
+        "spec": {"attacher": "csi.example", "nodeName": "n1", "source": {"persistentVolumeName": "pv-1"}},
+    });
+    let (node, volume) = view::<Attachment>(&attachment).unwrap();
+    assert_eq!(
+        (node.as_str(), volume.to_string().as_str()),
+        ("n1", "pv-1 (csi.example)")
+    );
 }
