@@ -336,9 +336,8 @@ impl Machine {
     /// Until when its migration is let be, as far as it was seen to copy: virt-handler does not shut a guest down while it
     /// migrates, so virt-launcher would only kill it after its grace period (kubevirt-semantics 5).
     fn moves_until(&self, track: &Track, now: Mono) -> Option<Mono> {
-        let base = track
-            .accepted
-            .filter(|_| self.picture.vmis.seen().is_none());
+        // Base tier: nobody can see whether it copies.
+        let base = track.accepted.filter(|_| !track.seen_here);
         track.copying_since.or(base)?;
         let latest = self.latest_here(track);
         (now < latest).then_some(latest)

@@ -13,7 +13,9 @@ use vmdrain_agent::drain::world::ObjectRef;
 impl Run {
     /// A guest is stopped only under our cordon, by consent, through a living virt-handler, and not in silence.
     pub(super) fn check_stop(&mut self, pod: &ObjectRef) -> Result<(), Broken> {
-        if !self.watcher.cordon_known {
+        // Where the cordon is refused and the host goes down, its guests get their clean end all the same.
+        let without_cordon = !self.plan.cordon_right && self.host.pending;
+        if !self.watcher.cordon_known && !without_cordon {
             return Err(format!("{pod} is stopped before the cordon is confirmed"));
         }
         if self.watcher.guest_pod(&pod.uid).is_none() {

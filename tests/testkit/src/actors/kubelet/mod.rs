@@ -157,6 +157,10 @@ impl Kubelet {
         self.post_node(host).await;
         if self.timers.reached(self.lease_at) {
             let renewed = self.renew_lease().await;
+            if !renewed {
+                // Meanwhile it may have been called unknown: as soon as it can it says that it is Ready.
+                self.told = Value::Null;
+            }
             let pause = if renewed {
                 self.pace.lease
             } else {
