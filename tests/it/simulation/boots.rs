@@ -117,7 +117,9 @@ impl Run {
             || self
                 .stored()
                 .is_some_and(|record| record.drain == note.drain && record.keeps_cordon());
-        if down && !kept && possible && well {
+        // A drain that an operator asked for since has ended without the API server: its cordon could not be written.
+        let drained = machine.phase() == Phase::Drained;
+        if down && !kept && !drained && possible && well {
             return Err(format!(
                 "the node can receive VMs and was not given back: {}",
                 status.says
