@@ -9,7 +9,7 @@
 use super::maintenance::Maintenance;
 use super::values::{auto_rate, auto_span, span};
 use crate::drain::hooks::{Knobs, OnFailure};
-use crate::drain::others::{Order, Scope};
+use crate::drain::others::{Scope, Turn};
 use crate::drain::policy::{Consent, OnDeadline, OnForeignUncordon, OnScheduled, Pacing, Timing};
 use crate::drain::ways::{Rule, Selector, Way};
 use serde::{Deserialize, Serialize};
@@ -106,7 +106,7 @@ pub struct Drain {
     /// `[[drain.order]]` tables, with scope `all-pods`; the first that matches a pod counts. `namespace` and `name` (exact, or
     /// with `*`) and `labels` (values exact or with `*`) select, at least one of them; pods with the smallest `priority` go first,
     /// the next when those are gone. A pod that no rule matches has 0; KubeVirt's own pods go after all others whatever they say.
-    pub order: Vec<Order>,
+    pub order: Vec<Turn>,
     /// What is done when somebody else uncordons the node in mid-drain.
     pub on_foreign_uncordon: OnForeignUncordon,
     /// Label selectors (`"app=db"`, `"app!=db"`, `"app"`, `"!app"`, joined by commas) of VMs that are left alone, whatever

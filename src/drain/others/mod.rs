@@ -43,7 +43,7 @@ impl Scope {
 /// `[[drain.order]]`: when pods that match everything that is given have their turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Order {
+pub struct Turn {
     /// Namespace; absent: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Glob>,
@@ -57,7 +57,7 @@ pub struct Order {
     pub priority: i64,
 }
 
-impl Order {
+impl Turn {
     /// What makes the rule useless, as a sentence.
     pub fn trouble(&self) -> Option<String> {
         let all = self.namespace.is_none() && self.name.is_none() && self.labels.is_empty();
@@ -84,7 +84,7 @@ pub struct Rules {
     /// `drain.allow_unmanaged_pods`.
     pub unmanaged: bool,
     /// `drain.order`, the first that matches counts.
-    pub order: Vec<Order>,
+    pub order: Vec<Turn>,
     /// `drain.skip`.
     pub skip: Vec<Selector>,
 }

@@ -98,15 +98,15 @@ fn kubevirt_goes_last_whatever_the_rules_say() {
     let mut rules = allowed(true, true);
     let glob = |text: &str| Some(Glob(text.to_owned()));
     rules.order = vec![
-        Order {
+        Turn {
             name: glob("db-*"),
             priority: 10,
-            ..Order::default()
+            ..Turn::default()
         },
-        Order {
+        Turn {
             namespace: glob("shop"),
             priority: -5,
-            ..Order::default()
+            ..Turn::default()
         },
     ];
     let mut virt = pod("virt-api-1", Some("ReplicaSet"));

@@ -167,7 +167,7 @@ impl Page<'_> {
             ("Option", Some(_)) => self.kind(key, &shape.inner[0], serde)?,
             ("Duration", _) => "duration".into(),
             ("bool", _) => "`true`, `false`".into(),
-            ("u32" | "u64" | "usize", _) => "number".into(),
+            ("u32" | "u64" | "usize" | "i64", _) => "number".into(),
             ("String" | "Glob", _) => "text".into(),
             ("PathBuf", _) => "path".into(),
             ("Vec", Some(_)) if self.types.table(&shape.inner[0]).is_some() => {

@@ -10,9 +10,10 @@ use std::path::Path;
 use syn::{Attribute, Expr, GenericArgument, Item, Lit, Meta, PathArguments, Type};
 
 /// The files whose types are keys or values of keys, each with the module that `crate::MODULE::Type` names.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     ("src/config/settings.rs", ""),
     ("src/config/maintenance/mod.rs", ""),
+    ("src/drain/others/mod.rs", ""),
     ("src/drain/policy.rs", ""),
     ("src/drain/hooks.rs", ""),
     ("src/drain/ways.rs", ""),
