@@ -31,16 +31,17 @@ impl Premises {
                 .launchers
                 .iter()
                 .filter(|(_, one)| one.ends.is_none_or(|(at, _)| at > now));
-            let guest = |(pid, (uid, one)): (u32, (&String, &super::machine::Launcher))| LocalGuest {
-                pod_uid: uid.clone(),
-                vm: VmName {
-                    namespace: one.namespace.clone(),
-                    name: one.vmi.clone(),
-                },
-                vmi_uid: one.vmi_uid.clone(),
-                grace: Some(one.grace),
-                init: Process { pid, started: 1 },
-            };
+            let guest =
+                |(pid, (uid, one)): (u32, (&String, &super::machine::Launcher))| LocalGuest {
+                    pod_uid: uid.clone(),
+                    vm: VmName {
+                        namespace: one.namespace.clone(),
+                        name: one.vmi.clone(),
+                    },
+                    vmi_uid: one.vmi_uid.clone(),
+                    grace: Some(one.grace),
+                    init: Process { pid, started: 1 },
+                };
             (1000..).zip(runs).map(guest).collect()
         });
         LocalView {

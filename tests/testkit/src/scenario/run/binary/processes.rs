@@ -56,7 +56,12 @@ impl Drop for Processes {
 
 /// Whether the API server goes away in this story.
 pub(super) fn needed(scenario: &Scenario) -> bool {
-    let away = |what: &Do| matches!(what, Do::Api(ApiDo::Down(_) | ApiDo::Hang(_) | ApiDo::Drop(_)));
+    let away = |what: &Do| {
+        matches!(
+            what,
+            Do::Api(ApiDo::Down(_) | ApiDo::Hang(_) | ApiDo::Drop(_))
+        )
+    };
     scenario.timeline.iter().any(|event| away(&event.what))
 }
 
@@ -146,7 +151,9 @@ impl Tree {
             format!("0::/kubepods/burstable/pod{uid}/compute")
         } else {
             let uid = uid.replace('-', "_");
-            format!("0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice/cri-containerd-compute.scope")
+            format!(
+                "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice/cri-containerd-compute.scope"
+            )
         };
         let real = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
         self.write(pid, &cgroup, &line, &format!("{pid} 1"), &real)?;
