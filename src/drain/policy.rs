@@ -217,10 +217,13 @@ pub struct Timing {
     /// A kubelet has told a guest whose pod's deletion was taken so long before the API server went away.
     #[serde(with = "seconds")]
     pub kubelet: Duration,
+    /// Of logind's limit so much is kept for the release itself, whoever moves the deadline.
+    #[serde(with = "seconds")]
+    pub release: Duration,
     /// By how much longer the grace period of a launcher pod is than its guest's (kubevirt-semantics 5).
     #[serde(with = "seconds")]
     pub pod_grace_extra: Duration,
-    /// How long a second of a grace period lasts. Anything but `"1s"` is for simulated worlds that run faster.
+    /// How long a second of a grace period, or of an estimate's own numbers, lasts. Anything but `"1s"` is for simulated worlds that run faster.
     #[serde(with = "seconds")]
     pub grace_second: Duration,
     /// Time limit of one request; set by `cluster.request_timeout`.
@@ -273,6 +276,7 @@ impl Default for Timing {
             stop_slack: s(10),
             look_here: s(1),
             kubelet: s(5),
+            release: s(2),
             pod_grace_extra: super::stop::POD_GRACE_EXTRA,
             grace_second: s(1),
             request: s(10),

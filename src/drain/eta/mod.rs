@@ -10,12 +10,11 @@ mod span;
 pub use fit::{Fit, Seen};
 pub use span::{Span, words};
 
+use super::policy::Timing;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// A guest that obeys its shutdown signal is usually down by then.
-const GUEST_SHUTDOWN: Duration = Duration::from_secs(10);
 /// Size of a VM that nobody can tell.
 const UNKNOWN_MEMORY: u64 = 4 << 30;
 
@@ -75,6 +74,8 @@ pub struct Knobs {
     pub setup: Duration,
     /// Time between the end of a migration and the end of its old pod.
     pub tail: Duration,
+    /// A guest that obeys its shutdown signal is usually down by then.
+    pub guest_shutdown: Duration,
     /// Migrations at a time.
     pub slots: u32,
     /// From now to the deadline, when the drain ends there whatever is left; `None`: it does not, or nobody asks.
@@ -84,11 +85,13 @@ pub struct Knobs {
 impl Knobs {
     /// The defaults for this rate: what real control planes needed beside the copying
     /// (control-plane.md 5: 2–5 s with a target image that is there).
-    pub fn new(rate: u64, slots: u32) -> Self {
+    pub fn new(rate: u64, slots: u32, timing: &Timing) -> Self {
+        let s = |seconds| timing.lasts(Duration::from_secs(seconds));
         Self {
             rate: rate.max(1),
-            setup: Duration::from_secs(5),
-            tail: Duration::from_secs(2),
+            setup: s(5),
+            tail: s(2),
+            guest_shutdown: s(10),
             slots: slots.max(1),
             ends_in: None,
         }
@@ -134,7 +137,7 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
                 Some(fit.span(left + fit.tail()))
             }
             Stage::Leaving(so_far) => Some(fit.span(left_of(fit.tail(), so_far))),
-            Stage::Ending { for_long, grace } => Some(ending(for_long, grace)),
+            Stage::Ending { for_long, grace } => Some(ending(knobs, for_long, grace)),
             // Until its stop, if there is one.
             Stage::Stays => knobs.ends_in.filter(|_| job.stop.is_none()).map(Span::at),
             Stage::Last { .. } | Stage::Unknown => None,
@@ -160,14 +163,14 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
     }
     for (vm, job) in vms.iter_mut().zip(jobs) {
         if !matches!(job.stage, Stage::Unknown | Stage::Last { .. }) {
-            *vm = or_stopped(*vm, job.stop);
+            *vm = or_stopped(knobs, *vm, job.stop);
         }
     }
     let others = Span::longest(vms.iter().flatten().copied());
     for (vm, job) in vms.iter_mut().zip(jobs) {
         if let Stage::Last { grace } = job.stage {
-            let own = others.and_then(ending(Duration::ZERO, grace));
-            *vm = or_stopped(Some(own), job.stop);
+            let own = others.and_then(ending(knobs, Duration::ZERO, grace));
+            *vm = or_stopped(knobs, Some(own), job.stop);
         }
     }
     let longest = Span::longest(vms.iter().flatten().copied());
@@ -179,9 +182,9 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
 }
 
 /// Whatever comes first: its own end, or its stop.
-fn or_stopped(vm: Option<Span>, stop: Option<Stop>) -> Option<Span> {
+fn or_stopped(knobs: &Knobs, vm: Option<Span>, stop: Option<Stop>) -> Option<Span> {
     let Some(stop) = stop else { return vm };
-    let ends = ending(Duration::ZERO, stop.grace);
+    let ends = ending(knobs, Duration::ZERO, stop.grace);
     let stopped = Span {
         low: stop.begins,
         likely: stop.begins + ends.likely,
@@ -214,11 +217,11 @@ fn left_of(takes: Duration, so_far: Duration) -> Duration {
 }
 
 /// A guest that is being shut down: any moment, and at the latest at the end of its grace period.
-fn ending(for_long: Duration, grace: Duration) -> Span {
+fn ending(knobs: &Knobs, for_long: Duration, grace: Duration) -> Span {
     let most = grace.saturating_sub(for_long);
     Span {
         low: Duration::ZERO,
-        likely: left_of(GUEST_SHUTDOWN, for_long).min(most),
+        likely: left_of(knobs.guest_shutdown, for_long).min(most),
         high: most,
     }
 }

@@ -21,6 +21,7 @@ fn knobs() -> Knobs {
         rate: GIB,
         setup: s(5),
         tail: s(2),
+        guest_shutdown: s(10),
         slots: 2,
         ends_in: None,
     }

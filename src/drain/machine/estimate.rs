@@ -47,7 +47,11 @@ impl Machine {
         }
         let knobs = Knobs {
             ends_in,
-            ..Knobs::new(self.policy.migration_rate, self.our_slots())
+            ..Knobs::new(
+                self.policy.migration_rate,
+                self.our_slots(),
+                &self.policy.timing,
+            )
         };
         (forecast(&jobs, &knobs, &self.migrations_seen()), places)
     }

@@ -416,9 +416,10 @@ pub fn hold_deadline(signal: Mono, limit: Duration, margin: Duration) -> Mono {
     signal + limit.saturating_sub(margin.min(limit / 5))
 }
 
-/// Latest deadline that a person can have within a hold of `limit`: what is left of it is for the release itself.
-pub fn latest_deadline(signal: Mono, limit: Duration) -> Mono {
-    signal + limit.saturating_sub(Duration::from_secs(2).min(limit / 10))
+/// Latest deadline that a person can have within a hold of `limit`: what is left of it, `release` at most, is for the
+/// release itself.
+pub fn latest_deadline(signal: Mono, limit: Duration, release: Duration) -> Mono {
+    signal + limit.saturating_sub(release.min(limit / 10))
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ impl Machine {
             self.tell(Level::Error, "HoldMissing", text);
         }
         let limit = shutdown.limit.filter(|_| shutdown.held);
-        let latest = limit.map(|limit| latest_deadline(now, limit));
+        let latest = limit.map(|limit| latest_deadline(now, limit, self.policy.timing.release));
         if self.asked_at_the_deadline() {
             return self.goes_at_the_deadline(what, latest);
         }

@@ -5,6 +5,7 @@ use super::{PlanTime, Scene, Survey};
 use crate::drain::eta::{Fits, Job, Knobs, Span, Stage, fits, forecast, words};
 use crate::drain::fate::Fate;
 use crate::drain::machine::hold_deadline;
+use crate::drain::policy::Timing;
 use crate::drain::time::Mono;
 use crate::drain::world::MigrationState;
 use std::fmt::Write as _;
@@ -13,9 +14,10 @@ use std::time::Duration;
 /// The row; each VM gets its own part of it.
 pub(super) fn row(vms: &mut [Row<'_>], survey: &Survey, scene: &Scene) -> PlanTime {
     let kubevirt = survey.picture.kubevirt.seen().cloned().unwrap_or_default();
+    let timing = &scene.policy.timing;
     let slots = kubevirt.per_node.min(kubevirt.per_cluster).max(1);
-    let jobs: Vec<Job> = vms.iter().map(job).collect();
-    let knobs = Knobs::new(scene.policy.migration_rate, slots);
+    let jobs: Vec<Job> = vms.iter().map(|row| job(row, timing)).collect();
+    let knobs = Knobs::new(scene.policy.migration_rate, slots, timing);
     let forecast = forecast(&jobs, &knobs, &scene.seen);
     for (row, eta) in vms.iter_mut().zip(&forecast.vms) {
         row.shown.eta = eta.map(Span::rounded);
@@ -24,7 +26,8 @@ pub(super) fn row(vms: &mut [Row<'_>], survey: &Survey, scene: &Scene) -> PlanTi
     let at_the_end = vms
         .iter()
         .filter(|row| matches!(row.fate, Fate::Blocked(_) | Fate::Left { .. }));
-    let grace = at_the_end.map(Row::grace).max().unwrap_or_default();
+    let grace = at_the_end.map(|row| timing.lasts(row.grace())).max();
+    let grace = grace.unwrap_or_default();
     let (limit, limit_by) = limit(scene);
     let fit = limit.map(|limit| fits(forecast.whole, grace, limit));
     PlanTime {
@@ -45,7 +48,7 @@ pub(super) fn row(vms: &mut [Row<'_>], survey: &Survey, scene: &Scene) -> PlanTi
     }
 }
 
-fn job(row: &Row<'_>) -> Job {
+fn job(row: &Row<'_>, timing: &Timing) -> Job {
     let moving = row
         .vmi
         .and_then(|vmi| vmi.migration.as_ref())
@@ -56,7 +59,7 @@ fn job(row: &Row<'_>) -> Job {
         Fate::Migrates => Stage::Queued,
         Fate::RestartedElsewhere { .. } | Fate::ShutDown { .. } => Stage::Ending {
             for_long: Duration::ZERO,
-            grace: row.grace(),
+            grace: timing.lasts(row.grace()),
         },
         Fate::Blocked(_) | Fate::External | Fate::Left { .. } | Fate::Unknown => Stage::Unknown,
     };

@@ -112,6 +112,9 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// Plays a story with the shipped binary: HTTPS, a private bus, a stand-in logind. Whatever it starts ends with it.
 pub async fn on_binary(scenario: &Scenario, options: &Options, shipped: &Shipped) -> Verdict {
+    if let Some(why) = binary::unfit(scenario) {
+        return Verdict::skipped(scenario.file.clone(), &scenario.name, why);
+    }
     let story = async {
         match Box::pin(binary_story(scenario, options, shipped)).await {
             Ok(verdict) => verdict,

@@ -35,7 +35,8 @@ use crate::api::front::{Options as HttpsOptions, Serving, serve_https};
 use crate::clock::SimClock;
 use crate::logind::{Bus, Foreign, Kind, Logind, Options as LogindOptions};
 use crate::scenario::Scenario;
-use crate::scenario::event::agent::Away;
+use crate::scenario::event::agent::{AgentDo, Away};
+use crate::scenario::event::{Do, Event};
 use crate::scenario::world::Hook;
 use crate::systemd1::{System, Systemd};
 use commands::Caller;
@@ -107,6 +108,17 @@ pub(super) struct BinaryStage {
     lateness: Lateness,
     /// The launchers of the host, where the story needs them.
     processes: Option<Processes>,
+}
+
+/// Why a story cannot be played by this front, if so.
+pub(super) fn unfit(scenario: &Scenario) -> Option<String> {
+    let rack =
+        |event: &Event| matches!(&event.what, Do::Agent(AgentDo::Trigger(t)) if t.shutdown_vms);
+    let any = scenario.timeline.iter().any(rack);
+    any.then(|| {
+        "no command line asks for the whole rack; the same by a maintenance signal can be played"
+            .into()
+    })
 }
 
 impl BinaryStage {
