@@ -28,6 +28,9 @@ pub(super) struct Local {
     since: Option<Mono>,
     /// The newest look that has brought something, and when it was asked for.
     view: Option<(Mono, LocalView)>,
+    /// KubeVirt's processes were recognised here: a guest, or virt-handler. Before that, seeing none means nothing: they
+    /// may only look different from what is known.
+    recognised: bool,
     /// Why the host cannot be looked at; empty when it can.
     trouble: String,
     /// No look before.
@@ -37,6 +40,8 @@ pub(super) struct Local {
     /// So many were told.
     told: usize,
 }
+
+const UNRECOGNISED: &str = "neither a virt-launcher nor virt-handler is recognised among this host's processes: it is not known who is left, so nothing counts as gone";
 
 impl Machine {
     /// Takes the local part where the server is away. False: it is not, the drain goes on with it.
@@ -66,7 +71,8 @@ impl Machine {
 
     /// The host has looked at itself, so it is known what is left.
     pub(super) fn knows_itself(&self) -> bool {
-        self.acts_alone() && self.drain.as_ref().is_some_and(|d| d.local.view.is_some())
+        let looked = |d: &super::Drain| d.local.view.is_some() && d.local.recognised;
+        self.acts_alone() && self.drain.as_ref().is_some_and(looked)
     }
 
     fn gone_away(&mut self, now: Mono) {
@@ -160,8 +166,14 @@ impl Machine {
         let Some(drain) = &mut self.drain else { return };
         match result {
             Ok(view) => {
+                drain.local.recognised |= view.handler || !view.guests.is_empty();
                 drain.local.trouble.clear();
                 drain.local.view = Some((since, view));
+                if !drain.local.recognised {
+                    drain.local.trouble = UNRECOGNISED.into();
+                    let text = format!("the API server is away, and {UNRECOGNISED}");
+                    self.tell_once("look here", Level::Warn, "HostUnseen", text);
+                }
             }
             Err(why) => {
                 drain.local.trouble.clone_from(&why);
@@ -175,6 +187,9 @@ impl Machine {
     fn follow_here(&mut self, now: Mono) {
         let view = self.drain.as_ref().and_then(|d| d.local.view.clone());
         let Some((_, view)) = view else { return };
+        if !self.knows_itself() {
+            return;
+        }
         let here: BTreeSet<&str> = view.guests.iter().map(|g| g.pod_uid.as_str()).collect();
         for guest in &view.guests {
             self.meet(guest, now);

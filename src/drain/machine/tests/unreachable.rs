@@ -312,10 +312,31 @@ fn without_a_cordon_guests_are_told_only_when_they_need_the_time() {
 fn an_empty_host_does_not_wait_for_a_server_that_is_away() {
     let mut story = story();
     away(&mut story, &[]);
+    story.local = Some(LocalView {
+        guests: Vec::new(),
+        handler: true,
+    });
     let hold = story.hold();
     story.input(Input::Hold(hold)).signal(2700).wait(125);
     assert_eq!((story.releases, story.exit()), (1, Some(0)));
     assert!(story.status().says.contains("by this host's own view"));
+}
+
+/// Launchers of an unknown kind look like none.
+#[test]
+fn a_host_on_which_nothing_of_kubevirt_is_recognised_does_not_count_as_empty() {
+    let mut story = story();
+    vm(&mut story, "a", 30);
+    away(&mut story, &[]);
+    let hold = story.hold();
+    story.input(Input::Hold(hold)).signal(2700).wait(400);
+    assert_eq!((story.releases, story.exit()), (0, None));
+    assert!(story.status().says.contains("nothing counts as gone"));
+    runs(&mut story, &["a"]);
+    story.wait(3);
+    runs(&mut story, &[]);
+    story.wait(3);
+    assert_eq!((story.releases, story.exit()), (1, Some(0)));
 }
 
 #[test]
