@@ -56,6 +56,11 @@ impl Network {
         })
     }
 
+    /// Takes the host's end of the cable down.
+    pub(crate) fn cut(&self) -> anyhow::Result<()> {
+        tool(Command::new("ip").args(["-n", &self.name, "link", "set", "eth0", "down"]))
+    }
+
     /// Removes the networks of a run that was killed.
     pub(crate) fn clear_old(run: &str) {
         let names = std::fs::read_dir("/run/netns")

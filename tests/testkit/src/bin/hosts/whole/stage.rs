@@ -74,7 +74,7 @@ pub(crate) struct Stage {
     tree: Tree,
     pub(super) shared: Shared,
     witness: tokio::task::JoinHandle<()>,
-    _network: Network,
+    network: Network,
 }
 
 impl Stage {
@@ -125,7 +125,7 @@ impl Stage {
             tree,
             shared,
             witness,
-            _network: network,
+            network,
         })
     }
 
@@ -244,6 +244,22 @@ impl Stage {
     /// A service, or a container by its scope.
     pub(crate) fn life(&self, unit: &str) -> Option<Life> {
         self.tree.sight().life(unit)
+    }
+
+    /// When each container that has ended did so, in order.
+    pub(crate) fn ended_containers(&self) -> Vec<Duration> {
+        let lives = self.tree.sight().lives();
+        let containers = lives
+            .iter()
+            .filter(|(name, _)| name.starts_with("cri-containerd-"));
+        let mut ended: Vec<_> = containers.filter_map(|(_, life)| life.ended).collect();
+        ended.sort();
+        ended
+    }
+
+    /// Cuts the host's cable: nothing outside can be reached from now on.
+    pub(crate) fn cut_off(&self) -> anyhow::Result<()> {
+        self.network.cut()
     }
 
     /// Containers that run now.

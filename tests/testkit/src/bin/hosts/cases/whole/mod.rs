@@ -5,8 +5,10 @@
 //! | `boots.rs` | `poweroff` and `reboot` through the real eviction webhook, and back again |
 //! | `stop_phase.rs` | the stop job: who lives how long while the system goes down |
 //! | `graceful.rs` | the kubelet's own reaction to a shutdown |
+//! | `alone.rs` | the API server is out of reach: guests are told on the host itself |
 //! | `certificates.rs` | the kubelet's certificate changes in the middle of a drain |
 
+mod alone;
 mod boots;
 mod certificates;
 mod graceful;
@@ -30,6 +32,7 @@ pub(super) fn all() -> Vec<Case> {
         boots::CASES,
         stop_phase::CASES,
         graceful::CASES,
+        alone::CASES,
     ]
     .concat()
 }
