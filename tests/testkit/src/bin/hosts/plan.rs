@@ -62,10 +62,15 @@ impl Plan {
     }
 }
 
-/// A story with one kind of VM.
+/// A story with one kind of VM: small, and soon shut down, so that in the short limits of these cases there is time to move it.
 pub(crate) fn vms(keys: &str) -> String {
+    let memory = if keys.contains("memory") {
+        ""
+    } else {
+        "memory = \"1Gi\"\n"
+    };
     format!(
-        "name = \"hosts\"\n[[node]]\nname = \"n2\"\n[[vm]]\nname = \"db\"\nstart_up = \"300ms\"\nsource_pod_lingers = \"100ms\"\n{keys}\n"
+        "name = \"hosts\"\n[[node]]\nname = \"n2\"\n[[vm]]\nname = \"db\"\nstart_up = \"300ms\"\nsource_pod_lingers = \"100ms\"\ngrace_period = \"3s\"\nguest_shutdown = \"1s\"\n{memory}{keys}\n"
     )
 }
 
