@@ -93,7 +93,7 @@ impl Verdict {
         }
         if let Some(why) = &self.skipped {
             let file = self.file.display();
-            return format!("--   {file} — not for the control plane: {why}\n");
+            return format!("--   {file} — not for this front: {why}\n");
         }
         let word = if self.passed { "ok  " } else { "FAIL" };
         let length = show(Duration::try_from_secs_f64(self.seconds).unwrap_or_default());
