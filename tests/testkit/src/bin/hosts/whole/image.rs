@@ -12,10 +12,11 @@ pub(crate) const IMAGE: &str = "docker.io/library/virt-launcher:latest";
 /// What containerd starts first in every pod.
 pub(crate) const PAUSE: &str = "localhost/vmdrain/pause:1";
 /// The names under which the program is called.
-const PROGRAMS: [&str; 4] = [
+const PROGRAMS: [&str; 5] = [
     "usr/bin/virt-launcher-monitor",
     "usr/bin/virt-tail",
     "usr/bin/workload",
+    "usr/bin/virt-handler",
     "usr/bin/pause",
 ];
 /// Folders that a container needs.

@@ -77,7 +77,13 @@ pub(super) fn machine(vm: &Vm, namespace: &str, home: &str, peer: &str) -> Value
 }
 
 /// A pod that is no VM: at SIGTERM it works on for `seconds`. It stays when its node is cordoned, and is not moved.
+/// One named virt-handler is a process of that name.
 pub(super) fn pod(name: &str, namespace: &str, node: &str, seconds: u32) -> Value {
+    let program = if name == "virt-handler" {
+        "virt-handler"
+    } else {
+        "workload"
+    };
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace},
@@ -86,7 +92,8 @@ pub(super) fn pod(name: &str, namespace: &str, node: &str, seconds: u32) -> Valu
             "automountServiceAccountToken": false, "enableServiceLinks": false,
             "terminationGracePeriodSeconds": 30,
             "containers": [{
-                "name": "main", "image": IMAGE, "imagePullPolicy": "Never", "args": [seconds.to_string()],
+                "name": "main", "image": IMAGE, "imagePullPolicy": "Never",
+                "command": [format!("/usr/bin/{program}")], "args": [seconds.to_string()],
                 "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
             }],
         },
