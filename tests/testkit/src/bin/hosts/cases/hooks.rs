@@ -33,8 +33,8 @@ const TWO: &str = concat!(
     "name = \"hosts\"\n",
     "[kubevirt]\nparallel_outbound_migrations_per_node = 1\n",
     "[[node]]\nname = \"n2\"\n",
-    "[[vm]]\nname = \"big\"\nmemory = \"32Gi\"\nmigration_time = \"6s\"\nstart_up = \"300ms\"\n",
-    "[[vm]]\nname = \"small\"\nmemory = \"1Gi\"\nmigration_time = \"1s\"\nguest_shutdown = \"1s\"\n",
+    "[[vm]]\nname = \"big\"\nmemory = \"2Gi\"\nmigration_time = \"6s\"\nstart_up = \"300ms\"\ngrace_period = \"3s\"\nguest_shutdown = \"1s\"\n",
+    "[[vm]]\nname = \"small\"\nmemory = \"1Gi\"\nmigration_time = \"1s\"\ngrace_period = \"3s\"\nguest_shutdown = \"1s\"\n",
 );
 
 fn two() -> Plan {
