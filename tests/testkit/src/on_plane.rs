@@ -87,7 +87,7 @@ pub(super) fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
             let mut rounds = Vec::new();
             for round in 0..arguments.rounds.max(1) {
                 // The first is enough when it says it plainly.
-                if round == 1 && !misses_by_time(&rounds, arguments.shorter) {
+                if round == 1 && !beside::is_slow(&rounds, arguments.shorter) {
                     break;
                 }
                 let compared = beside::compare(story, &peers, plane).await;
@@ -111,36 +111,19 @@ pub(super) fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
     }
     let mut code = ExitCode::SUCCESS;
     for rounds in &seen {
-        for miss in misses(rounds, arguments.shorter) {
+        let Some(world) = rounds.first() else {
+            continue;
+        };
+        for miss in beside::misses(rounds, arguments.shorter) {
             code = ExitCode::FAILURE;
-            complain(&miss);
+            complain(&format!(
+                "FAIL {} on KubeVirt {}: {miss}",
+                world.file.display(),
+                world.version
+            ));
         }
     }
     Ok(code)
-}
-
-/// The agent was not faster by so many percent.
-fn misses_by_time(rounds: &[beside::Comparison], shorter: Option<f64>) -> bool {
-    shorter.is_some_and(|wanted| beside::shorter_over(rounds) < wanted)
-}
-
-/// What did not hold in the rounds of one world.
-fn misses(rounds: &[beside::Comparison], shorter: Option<f64>) -> Vec<String> {
-    let of_each = rounds.iter().flat_map(beside::Comparison::misses);
-    let mut misses: Vec<String> = of_each.collect();
-    if misses_by_time(rounds, shorter) {
-        misses.push(format!(
-            "the agent was {:.1} % faster than kubectl over {} round(s); at least {} %",
-            beside::shorter_over(rounds),
-            rounds.len(),
-            shorter.unwrap_or_default()
-        ));
-    }
-    let place = rounds.first();
-    let place = place.map(|r| format!("{} on KubeVirt {}", r.file.display(), r.version));
-    let place = place.unwrap_or_default();
-    let line = |miss: String| format!("FAIL {place}: {miss}");
-    misses.into_iter().map(line).collect()
 }
 
 /// `identity`.

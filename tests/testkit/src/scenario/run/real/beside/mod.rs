@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-pub use report::{Comparison, Place, Side, shorter_over};
+pub use report::{Comparison, Place, Side, is_slow, misses};
 
 use vmdrain_agent::drain::others::Scope;
 
