@@ -40,12 +40,17 @@ impl Machine {
             track.shown = phase;
             track.shown_since = now;
         }
-        let tell = says != track.says && phase == VmPhase::Blocked;
+        let reason = match verdict {
+            Verdict::Wait(Wait::Unschedulable { .. }) => Some("VmUnschedulable"),
+            _ if phase == VmPhase::Blocked => Some("VmBlocked"),
+            _ => None,
+        };
+        let reason = reason.filter(|_| says != track.says);
         track.says = says;
-        if tell {
+        if let Some(reason) = reason {
             let text = format!("{}: {}", track.vm, track.says);
             let vm = track.vmi();
-            self.tell_vm(Level::Warn, "VmBlocked", text, vm);
+            self.tell_vm(Level::Warn, reason, text, vm);
         }
     }
 
@@ -245,7 +250,9 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::Backoff { .. }
         | Wait::HeldBack(_)
         | Wait::External => VmPhase::Marked,
-        Wait::Scheduling | Wait::Unplaced => VmPhase::Scheduling,
+        Wait::Scheduling | Wait::Unplaced { .. } | Wait::Unschedulable { .. } => {
+            VmPhase::Scheduling
+        },
         Wait::Migrating { .. }
         | Wait::MigratingUnseen
         | Wait::ForeignMigration
