@@ -40,14 +40,15 @@ impl Machine {
             track.shown = phase;
             track.shown_since = now;
         }
-        let reason = match verdict {
-            Verdict::Wait(Wait::Unschedulable { .. }) => Some("VmUnschedulable"),
-            _ if phase == VmPhase::Blocked => Some("VmBlocked"),
-            _ => None,
-        };
-        let reason = reason.filter(|_| says != track.says);
+        let unschedulable = matches!(verdict, Verdict::Wait(Wait::Unschedulable { .. }));
+        let tell = says != track.says && (unschedulable || phase == VmPhase::Blocked);
         track.says = says;
-        if let Some(reason) = reason {
+        if tell {
+            let reason = if unschedulable {
+                "VmUnschedulable"
+            } else {
+                "VmBlocked"
+            };
             let text = format!("{}: {}", track.vm, track.says);
             let vm = track.vmi();
             self.tell_vm(Level::Warn, reason, text, vm);
@@ -252,7 +253,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::External => VmPhase::Marked,
         Wait::Scheduling | Wait::Unplaced { .. } | Wait::Unschedulable { .. } => {
             VmPhase::Scheduling
-        },
+        }
         Wait::Migrating { .. }
         | Wait::MigratingUnseen
         | Wait::ForeignMigration
