@@ -76,7 +76,8 @@ impl Caller {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::ACCEPT, "application/json")
+            // As client-go does: some answers of virt-api have no body, and so no kind (start of a VM says 406 to "application/json" alone).
+            .header(header::ACCEPT, "application/json, */*")
             .header(header::CONTENT_TYPE, content_type)
             .body(Body::from(body))?;
         let sent = self.client.send(request).await;

@@ -54,6 +54,11 @@ pub fn unfit(scenario: &Scenario, version: Version) -> Vec<String> {
     }
     for event in &scenario.timeline {
         event_unfit(&event.what, version, &mut no);
+        if away(event.time.0, &event.what) {
+            no(
+                "the API server is away for so long that the host acts alone, and its containers are not played here",
+            );
+        }
         if chooses(&event.what) && scenario.nodes.len() > 2 && version < Version::V1_7 {
             no("this KubeVirt lets nobody choose the target of a migration");
         }
@@ -172,6 +177,15 @@ fn event_unfit(what: &Do, version: Version, no: &mut impl FnMut(&str)) {
     }
 }
 
+/// Longer than the agent waits for it when little time is left.
+fn away(since: Duration, what: &Do) -> bool {
+    const LONG: Duration = Duration::from_secs(30);
+    let Do::Api(ApiDo::Down(down)) = what else {
+        return false;
+    };
+    down.until.is_none_or(|until| until.0 > since + LONG)
+}
+
 /// Somebody says where a VM is to go. Of two nodes it is always the other one.
 fn chooses(what: &Do) -> bool {
     matches!(what, Do::Vm(VmDo::Migrate(it)) if it.to.is_some())
@@ -249,6 +263,9 @@ mod tests {
         no(&format!("{VM}memory = \"300Gi\"\n"));
         no("[[pod]]\nname = \"w\"\nowner = \"Job/web\"\n");
         no("[[pod]]\nname = \"w\"\nfinished = true\n");
+        no(&format!(
+            "{VM}[[at]]\ntime = \"5s\"\ndo = \"api.down\"\nuntil = \"2m\"\n"
+        ));
         no(&format!(
             "{VM}[[at]]\ntime = \"5s\"\ndo = \"vm.set\"\nvm = \"a\"\nmemory = \"16Gi\"\n"
         ));
