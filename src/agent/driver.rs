@@ -330,6 +330,7 @@ impl<C: Cluster, H: Host, S: RecordStore, K: Clock> Driver<C, H, S, K> {
             effect @ (Action::ReadNode(_)
             | Action::Confirm { .. }
             | Action::ReadVolumes(_)
+            | Action::ReadTarget { .. }
             | Action::LookHere(_)
             | Action::Release(_)
             | Action::RunHooks { .. }

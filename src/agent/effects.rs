@@ -70,6 +70,10 @@ pub(super) fn carry_out<C: Cluster, H: Host>(
             let volumes = async move { within(limit, cluster.volumes()).await };
             (id, Box::pin(async move { Outcome::Volumes(volumes.await) }))
         }
+        Action::ReadTarget { id, migration } => {
+            let target = async move { within(limit, cluster.target(&migration)).await };
+            (id, Box::pin(async move { Outcome::Target(target.await) }))
+        }
         effect @ (Action::Release(_)
         | Action::LookHere(_)
         | Action::TellGuest { .. }

@@ -63,6 +63,11 @@ pub trait Cluster: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Reply, Fault>> + Send;
     /// Volumes that are attached to this node.
     fn volumes(&self) -> impl Future<Output = Result<Vec<AttachedVolume>, Fault>> + Send;
+    /// What the scheduler says against the target pod of this VMIM; `None`: nothing, or there is no such pod.
+    fn target(
+        &self,
+        migration: &ObjectRef,
+    ) -> impl Future<Output = Result<Option<String>, Fault>> + Send;
     /// Fresh quorum lists; `others`: also of the pods that are no VM's.
     fn confirm(&self, others: bool) -> impl Future<Output = Result<Fresh, Fault>> + Send;
     /// PUT evacuate/cancel for a VMI of this node.

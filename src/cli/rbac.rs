@@ -17,10 +17,14 @@ pub enum Part {
     Cancel,
     /// End migrations under way with `cancel --abort-migrations`
     Abort,
+    /// Start VMs again that a drain has shut down (past admission: any stopped VM)
+    Start,
     /// See all Nodes
     Nodes,
     /// See which volumes are attached (cluster-wide), for gates.volume_attachments
     Volumes,
+    /// See why a migration's target pod finds no node (specs of all pods of the cluster)
+    Targets,
     /// An identity of its own for each node's agent instead of the kubelet's
     ServiceAccount,
 }
@@ -45,8 +49,10 @@ impl Part {
             Self::OwnNodePolicy => manifest!("own-node-policy"),
             Self::Cancel => manifest!("cancel"),
             Self::Abort => manifest!("abort"),
+            Self::Start => manifest!("start"),
             Self::Nodes => manifest!("nodes"),
             Self::Volumes => manifest!("volumes"),
+            Self::Targets => manifest!("targets"),
             Self::ServiceAccount => manifest!("service-account"),
         }
     }

@@ -11,6 +11,7 @@ use super::types::migration::{Migration, VMI_NAME_LABEL};
 use super::types::node::{CORDON_ANNOTATION, Node};
 use super::types::other::Other;
 use super::types::pod::Pod;
+use super::types::target::Target;
 use super::types::vmi::Vmi;
 use super::types::volume::Attachment;
 use crate::agent::ports::Clock;
@@ -221,14 +222,7 @@ impl<C: Clock> KubeCluster<C> {
     pub(super) async fn attached(&self) -> Result<Vec<AttachedVolume>, Fault> {
         let collection = Collection::attachments();
         let listed = self.list::<Attachment>(collection.clone()).await;
-        let listed = listed.map_err(|fault| Fault {
-            text: if fault.class == FaultClass::Denied {
-                collection.forbidden(&fault)
-            } else {
-                fault.text
-            },
-            ..fault
-        })?;
+        let listed = listed.map_err(|fault| named(&collection, fault))?;
         let here = listed
             .into_iter()
             .filter_map(|object| object.view.ok())
@@ -236,6 +230,24 @@ impl<C: Clock> KubeCluster<C> {
         let mut volumes: Vec<_> = here.map(|(_, volume)| volume).collect();
         volumes.sort();
         Ok(volumes)
+    }
+
+    /// What the scheduler says against the target pod of a migration; `None`: nothing, or there is no such pod.
+    pub(super) async fn refused_target(
+        &self,
+        migration: &ObjectRef,
+    ) -> Result<Option<String>, Fault> {
+        let collection = Collection::target(migration);
+        let listed = self.list::<Target>(collection.clone()).await;
+        let listed = listed.map_err(|fault| named(&collection, fault))?;
+        let mut says = None;
+        for object in listed {
+            says = says.or(object.view.map_err(|why| {
+                let why = format!("pod {} cannot be read: {why}", object.at);
+                fault::fault(FaultClass::Fatal, &collection.list_what(), &why)
+            })?);
+        }
+        Ok(says)
     }
 
     /// Fresh quorum lists, all at once. `others`: also of the pods that are no VM's.
@@ -311,6 +323,17 @@ fn of_uid(uid: &str) -> DeleteParams {
             resource_version: None,
         }),
         ..DeleteParams::default()
+    }
+}
+
+/// A refusal says which manifest gives the right.
+fn named(collection: &Collection, fault: Fault) -> Fault {
+    if fault.class != FaultClass::Denied {
+        return fault;
+    }
+    Fault {
+        text: collection.forbidden(&fault),
+        ..fault
     }
 }
 

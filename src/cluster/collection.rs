@@ -6,6 +6,7 @@ use super::timing::Timing;
 use super::types::{Guarded, Thin};
 use crate::drain::action::{Fault, FaultClass};
 use crate::drain::time::Mono;
+use crate::drain::world::ObjectRef;
 use kube::api::{ListParams, WatchParams};
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,6 +21,8 @@ pub(crate) struct Collection {
     pub(crate) what: String,
     /// Nothing can be drained without it; the node's own kubelet may always see it.
     pub(crate) vital: bool,
+    /// The manifest that gives the right to see it.
+    gives: &'static str,
 }
 
 impl Collection {
@@ -30,6 +33,7 @@ impl Collection {
             fields: None,
             what: what.into(),
             vital: false,
+            gives: "rbac/reads.yaml",
         }
     }
 
@@ -44,7 +48,10 @@ impl Collection {
 
     /// All Nodes, to tell whether one of them has room.
     pub(crate) fn nodes() -> Self {
-        Self::new("/api/v1/nodes", "nodes")
+        Self {
+            gives: "rbac/nodes.yaml",
+            ..Self::new("/api/v1/nodes", "nodes")
+        }
     }
 
     /// Launcher and hotplug pods. By `spec.nodeName`, because the label `kubevirt.io/nodeName` lies on migration targets.
@@ -67,12 +74,28 @@ impl Collection {
         }
     }
 
+    /// The target pod of a migration: it runs on no node yet, but carries the UID of its VMIM (kubevirt-semantics 4).
+    pub(crate) fn target(migration: &ObjectRef) -> Self {
+        let ObjectRef { namespace, uid, .. } = migration;
+        Self {
+            labels: Some(format!("kubevirt.io/migrationJobUID={uid}")),
+            gives: "rbac/targets.yaml",
+            ..Self::new(
+                format!("/api/v1/namespaces/{namespace}/pods"),
+                format!("target pods in namespace {namespace}"),
+            )
+        }
+    }
+
     /// Attached volumes of the whole cluster.
     pub(crate) fn attachments() -> Self {
-        Self::new(
-            "/apis/storage.k8s.io/v1/volumeattachments",
-            "volumeattachments",
-        )
+        Self {
+            gives: "rbac/volumes.yaml",
+            ..Self::new(
+                "/apis/storage.k8s.io/v1/volumeattachments",
+                "volumeattachments",
+            )
+        }
     }
 
     /// VMIs that run here.
@@ -192,14 +215,9 @@ impl Collection {
                 fault.text
             )
         } else {
-            let manifest = match self.what.as_str() {
-                "nodes" => "rbac/nodes.yaml",
-                "volumeattachments" => "rbac/volumes.yaml",
-                _ => "rbac/reads.yaml",
-            };
             format!(
-                "no right to list and watch {}; {manifest} gives it to this node",
-                self.what
+                "no right to list and watch {}; {} gives it to this node",
+                self.what, self.gives
             )
         }
     }

@@ -224,6 +224,10 @@ impl<C: Clock> Cluster for KubeCluster<C> {
         self.attached().await
     }
 
+    async fn target(&self, migration: &ObjectRef) -> Result<Option<String>, Fault> {
+        self.refused_target(migration).await
+    }
+
     async fn cancel_evacuation(&self, vmi: &ObjectRef) -> Result<Reply, Fault> {
         self.put_cancel(vmi).await
     }

@@ -2,7 +2,8 @@
 //!
 //! A review knows the authorizers, not NodeRestriction, and takes no field selector for what it is: "list nodes" is
 //! refused although a watch of the own Node is allowed, and "patch node" is allowed for every node (control-plane.md
-//! 6.a). So reads are found out by reading, and only writes are asked about.
+//! 6.a). So reads are found out by reading, and only writes are asked about; and the one list that needs no selector to be
+//! allowed, that of all pods.
 
 use super::KubeCluster;
 use super::fault;
@@ -23,7 +24,7 @@ struct Wish {
     vital: bool,
 }
 
-const WISHES: [Wish; 5] = [
+const WISHES: [Wish; 6] = [
     Wish {
         verb: "create",
         group: "",
@@ -67,6 +68,15 @@ const WISHES: [Wish; 5] = [
         subresource: "",
         costs: "`cancel --abort-migrations` lets running migrations end",
         manifest: "rbac/abort.yaml",
+        vital: false,
+    },
+    Wish {
+        verb: "list",
+        group: "",
+        resource: "pods",
+        subresource: "",
+        costs: "of all nodes, so why a migration finds no node is only guessed at",
+        manifest: "rbac/targets.yaml",
         vital: false,
     },
 ];

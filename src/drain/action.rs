@@ -81,6 +81,13 @@ pub enum Action {
     },
     /// Which volumes are attached to this node. Answer: [`Outcome::Volumes`].
     ReadVolumes(EffectId),
+    /// What the scheduler says against the target pod of a migration. Answer: [`Outcome::Target`].
+    ReadTarget {
+        /// Number of this effect.
+        id: EffectId,
+        /// The VMIM; its UID is a label of that pod.
+        migration: ObjectRef,
+    },
     /// PUT `virtualmachineinstances/<name>/evacuate/cancel` with this node's name. Answer: [`Outcome::Reply`].
     CancelEvacuation {
         /// Number of this effect.
@@ -273,6 +280,8 @@ pub enum Outcome {
     Fresh(Result<Fresh, Fault>),
     /// Volumes that are attached to this node.
     Volumes(Result<Vec<AttachedVolume>, Fault>),
+    /// The scheduler's own words about a target pod; `None`: it has none, or there is no such pod.
+    Target(Result<Option<String>, Fault>),
     /// The lock after a release or a take.
     Hold(Result<HoldView, String>),
     /// logind's answer.

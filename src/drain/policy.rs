@@ -201,6 +201,12 @@ pub struct Timing {
     /// A target pod that is not started after this is told as one that no other node may have room for.
     #[serde(with = "seconds")]
     pub unplaced: Duration,
+    /// A target pod that is not started after this is looked for once, for the scheduler's own words (`rbac/targets.yaml`).
+    #[serde(with = "seconds")]
+    pub target_patience: Duration,
+    /// From then on it is looked for so often.
+    #[serde(with = "seconds")]
+    pub target_again: Duration,
     /// In a drain that may not take longer than this (a UPS, a small limit of logind's), guests whose migration does not
     /// fit before their grace period begins are shut down at once, not near the deadline.
     #[serde(with = "seconds")]
@@ -271,6 +277,8 @@ impl Default for Timing {
             handler_silent: s(300),
             no_progress: s(600),
             unplaced: s(60),
+            target_patience: s(10),
+            target_again: s(30),
             short_drain: s(300),
             set_up: s(8),
             stop_slack: s(10),

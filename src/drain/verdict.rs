@@ -67,7 +67,15 @@ pub enum Wait {
     /// The target pod is being placed and started.
     Scheduling,
     /// The target pod has not been placed or started for a long time.
-    Unplaced,
+    Unplaced {
+        /// Why is not known, because the right to see that pod is missing.
+        denied: bool,
+    },
+    /// The scheduler finds no node for the target pod.
+    Unschedulable {
+        /// Its own words.
+        says: String,
+    },
     /// Copying memory.
     Migrating {
         /// Where to.
@@ -194,8 +202,20 @@ impl fmt::Display for Wait {
             }
             Self::HeldBack(why) => write!(f, "KubeVirt holds the migration back: {why}"),
             Self::Scheduling => f.write_str("target pod is being scheduled and started"),
-            Self::Unplaced => f.write_str(
-                "the target pod does not start: perhaps no other node has room for it or fits its CPU model (kubectl describe the pod tells); KubeVirt gives up after 5 minutes and tries again",
+            Self::Unplaced { denied } => {
+                let tells = if *denied {
+                    "kubectl describe the pod tells, and with rbac/targets.yaml this line"
+                } else {
+                    "kubectl describe the pod tells"
+                };
+                write!(
+                    f,
+                    "the target pod does not start: perhaps no other node has room for it or fits its CPU model ({tells}); KubeVirt gives up after 5 minutes and tries again"
+                )
+            }
+            Self::Unschedulable { says } => write!(
+                f,
+                "no other node takes its target pod: {says}; KubeVirt gives up after 5 minutes and tries again"
             ),
             Self::Migrating { to } if to.is_empty() => f.write_str("migrating"),
             Self::Migrating { to } => write!(f, "migrating to {to}"),

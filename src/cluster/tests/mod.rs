@@ -10,5 +10,6 @@ mod malformed;
 mod objects;
 mod pods;
 mod requests;
+mod targets;
 mod views;
 mod watching;

@@ -12,6 +12,7 @@ pub(crate) mod pdb;
 pub(crate) mod pod;
 mod quantity;
 pub(crate) mod room;
+pub(crate) mod target;
 pub(crate) mod vmi;
 pub(crate) mod volume;
 

@@ -112,6 +112,7 @@ impl Machine {
                 // What was sent takes slots: the others' places in the queue have changed.
                 self.show_all(now);
             }
+            self.targets_step(now);
             self.maybe_confirm(now);
         } else if uncordoned {
             self.stop_uncordoned(due, now);
@@ -190,6 +191,7 @@ impl Machine {
             };
             let fate = self.foresee(&case, &frame);
             let verdict = self.by_policy(verdict(&case, &frame), &case, &frame);
+            let verdict = self.with_schedulers_words(verdict, case.migrations);
             match &verdict {
                 Verdict::Evict(Lane::Migrate) if no_more => {}
                 Verdict::Evict(Lane::Migrate) => due.migrate.push((track.memory, key.clone())),

@@ -89,7 +89,8 @@ impl Machine {
             Outcome::Node(Err(fault))
             | Outcome::Fresh(Err(fault))
             | Outcome::Reply(Err(fault))
-            | Outcome::Volumes(Err(fault)) => Some(fault),
+            | Outcome::Volumes(Err(fault))
+            | Outcome::Target(Err(fault)) => Some(fault),
             Outcome::Reply(Ok(reply)) if NOBODY_BEHIND.contains(&reply.code) => {
                 let why = format!("HTTP {}: {}", reply.code, reply.message);
                 return drain.contact.failed(&why, false);
@@ -97,7 +98,8 @@ impl Machine {
             Outcome::Node(Ok(_))
             | Outcome::Fresh(Ok(_))
             | Outcome::Reply(Ok(_))
-            | Outcome::Volumes(Ok(_)) => None,
+            | Outcome::Volumes(Ok(_))
+            | Outcome::Target(Ok(_)) => None,
             Outcome::Hold(_)
             | Outcome::Logind(_)
             | Outcome::Hooks(_)

@@ -200,7 +200,8 @@ pub(super) fn going(verdict: &Verdict) -> Option<Going> {
             | Wait::Retry { .. }
             | Wait::Cordon { .. } => Going::Queued,
             Wait::Scheduling
-            | Wait::Unplaced
+            | Wait::Unplaced { .. }
+            | Wait::Unschedulable { .. }
             | Wait::Migrating { .. }
             | Wait::MigratingUnseen
             | Wait::ForeignMigration => Going::Moving,

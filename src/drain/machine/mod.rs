@@ -32,6 +32,7 @@ mod schedule;
 mod show;
 mod signalled;
 mod sparing;
+mod targets;
 mod uncordoned;
 mod undo;
 mod volumes;
@@ -65,6 +66,7 @@ use restoring::Restore;
 use schedule::Due;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use targets::Targets;
 use undo::Undo;
 
 /// One drain.
@@ -113,6 +115,8 @@ struct Drain {
     latest: Option<Mono>,
     /// Which gates are open.
     gates: Gates,
+    /// What is known of target pods.
+    targets: Targets,
     /// The hold was given up for this drain.
     released: bool,
     /// What has to be undone, and how far that is.

@@ -5,6 +5,7 @@ use super::fallback::Falling;
 use super::gates::Gates;
 use super::local::Local;
 use super::pending::{Pending, Why};
+use super::targets::Targets;
 use super::undo::Undo;
 use super::{Drain, Machine, hold_deadline, latest_deadline};
 use crate::drain::action::{Action, Level, Token};
@@ -224,6 +225,7 @@ impl Machine {
             falling: Falling::default(),
             latest: None,
             gates: Gates::default(),
+            targets: Targets::default(),
             released: false,
             undo: Undo::default(),
             guest_stopper: self.guest_stopper_now(),
@@ -323,6 +325,7 @@ impl Machine {
             local: Local::default(),
             latest: None,
             gates: Gates::of_record(&record.phase),
+            targets: Targets::default(),
             released: false,
             undo: Undo::default(),
             guest_stopper: self.guest_stopper_now(),

@@ -25,6 +25,10 @@ pub(super) enum Pending {
         since: Mono,
     },
     Volumes,
+    /// The target pod of the VMIM with this UID.
+    Target {
+        migration: String,
+    },
     CancelEvacuation {
         key: String,
     },
@@ -128,6 +132,7 @@ impl Machine {
             | Pending::EvictOther { .. }
             | Pending::Confirm { .. }
             | Pending::Volumes
+            | Pending::Target { .. }
             | Pending::CancelEvacuation { .. }
             | Pending::DeleteMigration
             | Pending::StartVm { .. }
@@ -165,6 +170,9 @@ impl Machine {
                 self.other_answered(&key, result, now);
             }
             (Pending::Volumes, Outcome::Volumes(result)) => self.volumes_read(result, now),
+            (Pending::Target { migration }, Outcome::Target(result)) => {
+                self.target_read(&migration, result);
+            }
             (Pending::Confirm { since }, Outcome::Fresh(result)) => {
                 self.confirmed(since, result, now);
             }
@@ -272,6 +280,7 @@ fn failed(what: &Pending, why: &str) -> Outcome {
         | Pending::StartVm { .. } => Outcome::Reply(Err(fault)),
         Pending::Confirm { .. } => Outcome::Fresh(Err(fault)),
         Pending::Volumes => Outcome::Volumes(Err(fault)),
+        Pending::Target { .. } => Outcome::Target(Err(fault)),
         Pending::LookHere { .. } => Outcome::Local(Err(why.into())),
         Pending::TellGuest { .. } => Outcome::Told(Err(why.into())),
         Pending::Release | Pending::TakeHold => Outcome::Hold(Err(why.into())),

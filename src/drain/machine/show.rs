@@ -40,12 +40,18 @@ impl Machine {
             track.shown = phase;
             track.shown_since = now;
         }
-        let tell = says != track.says && phase == VmPhase::Blocked;
+        let unschedulable = matches!(verdict, Verdict::Wait(Wait::Unschedulable { .. }));
+        let tell = says != track.says && (unschedulable || phase == VmPhase::Blocked);
         track.says = says;
         if tell {
+            let reason = if unschedulable {
+                "VmUnschedulable"
+            } else {
+                "VmBlocked"
+            };
             let text = format!("{}: {}", track.vm, track.says);
             let vm = track.vmi();
-            self.tell_vm(Level::Warn, "VmBlocked", text, vm);
+            self.tell_vm(Level::Warn, reason, text, vm);
         }
     }
 
@@ -245,7 +251,9 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::Backoff { .. }
         | Wait::HeldBack(_)
         | Wait::External => VmPhase::Marked,
-        Wait::Scheduling | Wait::Unplaced => VmPhase::Scheduling,
+        Wait::Scheduling | Wait::Unplaced { .. } | Wait::Unschedulable { .. } => {
+            VmPhase::Scheduling
+        }
         Wait::Migrating { .. }
         | Wait::MigratingUnseen
         | Wait::ForeignMigration

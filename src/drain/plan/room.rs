@@ -111,8 +111,9 @@ fn against(needs: &Needs, node: &NodeRoom) -> Option<String> {
 
 /// A label of KubeVirt's says what it stands for.
 fn missing_label(key: &str, value: &str) -> String {
-    if key == "cpumanager" {
-        return "offer no dedicated CPUs (label cpumanager=true)".into();
+    // The second one since KubeVirt 1.8.
+    if matches!(key, "cpumanager" | "kubevirt.io/cpumanager") {
+        return format!("offer no dedicated CPUs (label {key}=true)");
     }
     if key == "kubevirt.io/schedulable" {
         return "have no virt-handler that is ready".into();

@@ -399,6 +399,7 @@ impl Run {
             | Action::Evict { .. }
             | Action::Confirm { .. }
             | Action::ReadVolumes(_)
+            | Action::ReadTarget { .. }
             | Action::CancelEvacuation { .. }
             | Action::DeleteMigration { .. }
             | Action::StartVm { .. }

@@ -104,6 +104,7 @@ impl Watcher {
             | Outcome::Hold(Err(_))
             | Outcome::Reply(Err(_))
             | Outcome::Volumes(_)
+            | Outcome::Target(_)
             | Outcome::Hooks(_)
             | Outcome::Local(_)
             | Outcome::Told(Err(_))

@@ -15,6 +15,7 @@ mod resuming;
 mod scheduled;
 mod signalled;
 mod stopping;
+mod targets;
 mod undoing;
 mod unreachable;
 mod waiting_again;
@@ -102,6 +103,9 @@ struct Story {
     others: Vec<OtherPod>,
     volumes: Result<Vec<AttachedVolume>, Fault>,
     volume_looks: usize,
+    /// What the scheduler says of every target pod, and who asked for it: when, and the UID of the VMIM.
+    target: Result<Option<String>, Fault>,
+    target_looks: Vec<(u64, String)>,
     /// What runs on the host; `None`: it cannot be looked at.
     local: Option<LocalView>,
     /// Guests that were told on the host itself: when, and the name of the VM.
@@ -182,6 +186,8 @@ impl Story {
             others: Vec::new(),
             volumes: Ok(Vec::new()),
             volume_looks: 0,
+            target: Ok(None),
+            target_looks: Vec::new(),
             local: None,
             told_here: Vec::new(),
             tell_answer: Ok(()),
@@ -414,6 +420,10 @@ impl Story {
             Action::ReadVolumes(id) => {
                 self.volume_looks += 1;
                 return Some((id, Outcome::Volumes(self.volumes.clone())));
+            }
+            Action::ReadTarget { id, migration } => {
+                self.target_looks.push((self.now, migration.uid));
+                return Some((id, Outcome::Target(self.target.clone())));
             }
             Action::CancelEvacuation { id, vmi } => {
                 self.cancels.push(vmi.name);

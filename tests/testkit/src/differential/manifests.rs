@@ -15,7 +15,10 @@ const PARTS: &[(&str, &str)] = parts![
     "reads",
     "cancel",
     "abort",
+    "start",
     "nodes",
+    "volumes",
+    "targets",
     "own-node-policy",
     "service-account"
 ];
@@ -34,7 +37,10 @@ const MEANING: &[(&str, &[&str])] = &[
     ),
     ("cancel", &["update virtualmachineinstances/evacuate"]),
     ("abort", &["delete virtualmachineinstancemigrations"]),
+    ("start", &["update virtualmachines/start"]),
     ("nodes", &["get,list,watch nodes"]),
+    ("volumes", &["list volumeattachments"]),
+    ("targets", &["list pods"]),
 ];
 
 /// The objects of a part. Fails when there is no such part, or it is no YAML.

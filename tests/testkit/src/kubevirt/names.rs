@@ -32,6 +32,8 @@ pub const ROLE: &str = "kubevirt.io";
 pub const LAUNCHER: &str = "virt-launcher";
 /// Label with the node of a VMI; on pods it is copied and may lie.
 pub const NODE_NAME: &str = "kubevirt.io/nodeName";
+/// Node label: the kubelet gives pods CPUs of their own. Since KubeVirt 1.8 it is the second one.
+pub const CPU_MANAGERS: [&str; 2] = ["cpumanager", "kubevirt.io/cpumanager"];
 /// Label on a VMI while a migration to that node is not cleaned up.
 pub const MIGRATION_TARGET: &str = "kubevirt.io/migrationTargetNodeName";
 /// Pod label with the uid of the VMI.

@@ -170,6 +170,9 @@ pub struct Vm {
     /// Guest memory.
     #[serde(default = "vm_memory")]
     pub memory: Size,
+    /// CPUs of its own (`dedicatedCpuPlacement`): only nodes with the label `cpumanager=true` take it. 0: none.
+    #[serde(default)]
+    pub dedicated_cpus: u32,
     /// Speed of its migration.
     pub rate: Option<Rate>,
     /// Duration of its migration, instead of `rate`.

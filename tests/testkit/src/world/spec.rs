@@ -84,6 +84,8 @@ pub struct VmSpec {
     pub not_migratable: Option<String>,
     /// Guest memory, a Kubernetes quantity.
     pub memory: String,
+    /// `domain.cpu.cores` with `dedicatedCpuPlacement`; 0: no CPUs of its own.
+    pub dedicated_cpus: u32,
     /// How long its migration copies.
     pub migration_time: Duration,
     /// Target (or new) pod from bound to running.
@@ -122,6 +124,7 @@ impl VmSpec {
             eviction_strategy: Some("LiveMigrate".to_owned()),
             not_migratable: None,
             memory: "8Gi".to_owned(),
+            dedicated_cpus: 0,
             migration_time: Duration::from_secs(8),
             start_up: Duration::from_secs(5),
             migration: vec!["ok".to_owned()],

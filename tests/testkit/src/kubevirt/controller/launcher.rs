@@ -81,9 +81,11 @@ fn spec(settings: &Settings, vmi: &Value) -> Value {
     let memory = at(vmi, "spec.domain.memory.guest")
         .cloned()
         .unwrap_or_else(|| json!(DEFAULT_MEMORY));
+    let cores = dedicated_cpus(vmi);
+    let cpu = cores.map_or_else(|| "100m".to_owned(), |cores| cores.to_string());
     let compute = json!({
         "name": "compute", "image": "registry.invalid/kubevirt/virt-launcher",
-        "resources": {"requests": {"memory": memory, "cpu": "100m", names::KVM: "1"}, "limits": {names::KVM: "1"}},
+        "resources": {"requests": {"memory": memory, "cpu": cpu, names::KVM: "1"}, "limits": {names::KVM: "1"}},
     });
     let mut log =
         json!({"name": "guest-console-log", "image": "registry.invalid/kubevirt/virt-launcher"});
@@ -105,6 +107,12 @@ fn spec(settings: &Settings, vmi: &Value) -> Value {
     spec
 }
 
+/// CPUs that the guest has for itself.
+fn dedicated_cpus(vmi: &Value) -> Option<u64> {
+    let cpu = at(vmi, "spec.domain.cpu").filter(|cpu| cpu["dedicatedCpuPlacement"] == true)?;
+    cpu["cores"].as_u64()
+}
+
 fn selector(settings: &Settings, vmi: &Value) -> Value {
     let mut selector = vmi["spec"]["nodeSelector"].clone();
     if !selector.is_object() {
@@ -112,6 +120,10 @@ fn selector(settings: &Settings, vmi: &Value) -> Value {
     }
     selector["kubernetes.io/arch"] = json!("amd64");
     selector[names::SCHEDULABLE] = json!("true");
+    if dedicated_cpus(vmi).is_some() {
+        let [before, since] = names::CPU_MANAGERS;
+        selector[if settings.since(1, 8) { since } else { before }] = json!("true");
+    }
     if settings.since(1, 7) {
         selector["machine-type.node.kubevirt.io/q35"] = json!("true");
     }

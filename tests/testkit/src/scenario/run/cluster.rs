@@ -245,6 +245,7 @@ pub fn vm_spec(vm: &Vm) -> VmSpec {
             Migratable::No(why) => Some(why.clone()),
         },
         memory: vm.memory.0.to_string(),
+        dedicated_cpus: vm.dedicated_cpus,
         migration_time: vm.migration_time.map_or(by_rate, |span| span.0),
         start_up: vm.start_up.0,
         migration: vm.migration.iter().map(outcome).collect(),

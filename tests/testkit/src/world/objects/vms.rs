@@ -42,6 +42,10 @@ pub fn template(spec: &VmSpec) -> Value {
     if let Some(strategy) = &spec.eviction_strategy {
         template["spec"]["evictionStrategy"] = json!(strategy);
     }
+    if spec.dedicated_cpus > 0 {
+        template["spec"]["domain"]["cpu"] =
+            json!({"cores": spec.dedicated_cpus, "dedicatedCpuPlacement": true});
+    }
     if !spec.priority.is_empty() {
         template["spec"]["priorityClassName"] = json!(spec.priority);
     }

@@ -113,6 +113,9 @@ fn vm_unfit(vm: &Vm, no: &mut impl FnMut(&str)) {
     if !vm.priority.is_empty() {
         no("a priority class of the story's own");
     }
+    if vm.dedicated_cpus > 0 {
+        no("no played node has a CPU manager for dedicated CPUs");
+    }
     if vm.hotplug_disks > 0 {
         no("real hotplugged disks need volumes");
     }
@@ -255,6 +258,7 @@ mod tests {
         };
         no(&format!("{VM}owner = \"replica_set\"\n"));
         no(&format!("{VM}hotplug_disks = 1\n"));
+        no(&format!("{VM}dedicated_cpus = 2\n"));
         no(&format!("{VM}migration = [\"unschedulable:no room\"]\n"));
         no(&format!("{VM}memory = \"300Gi\"\n"));
         no("[[pod]]\nname = \"w\"\nowner = \"Job/web\"\n");
