@@ -74,8 +74,7 @@ impl Cluster {
             Arc::new(virt_api.clone()),
             rights(&scenario.host.rights)?,
         );
-        let mut inventory = inventory(scenario, machine);
-        hasten(&mut inventory, clock.speed());
+        let inventory = inventory(scenario, machine, clock.speed());
         let played = server.clone();
         let clients = Arc::new(move |role: Role| {
             let identity = match role {
@@ -117,17 +116,6 @@ impl Cluster {
     /// A client with the agent's credentials.
     pub fn agent_client(&self, node: &str) -> kube::Client {
         client(&self.server, Identity::kubelet(node), "vmdrain-agent")
-    }
-}
-
-/// The agent of a faster world reads this annotation on its own clock.
-fn hasten(inventory: &mut Inventory, speed: f64) {
-    for vm in &mut inventory.vms {
-        if let Some(text) = vm.annotations.get_mut(DEADLINE_ANNOTATION)
-            && let Ok(span) = seconds::parse(text)
-        {
-            *text = format!("{}s", span.as_secs_f64() / speed);
-        }
     }
 }
 
@@ -173,7 +161,18 @@ pub(super) fn settings(scenario: &Scenario) -> Result<Settings, String> {
     })
 }
 
-pub(super) fn inventory(scenario: &Scenario, machine: &Machine) -> Inventory {
+/// The agent of a faster world reads this annotation on its own clock.
+fn hastened(mut vm: VmSpec, speed: f64) -> VmSpec {
+    if let Some(text) = vm.annotations.get_mut(DEADLINE_ANNOTATION)
+        && let Ok(span) = seconds::parse(text)
+    {
+        *text = format!("{}s", span.as_secs_f64() / speed);
+    }
+    vm
+}
+
+/// What the story begins with, in a world that is so much faster.
+pub(super) fn inventory(scenario: &Scenario, machine: &Machine, speed: f64) -> Inventory {
     let host = &scenario.host.node;
     let nodes = scenario.nodes.iter().map(|node| {
         let own = if node.name == *host {
@@ -194,7 +193,7 @@ pub(super) fn inventory(scenario: &Scenario, machine: &Machine) -> Inventory {
             .vms
             .iter()
             .filter(|vm| vm.count > 0)
-            .map(vm_spec)
+            .map(|vm| hastened(vm_spec(vm), speed))
             .collect(),
         pods: scenario
             .pods

@@ -47,7 +47,7 @@ pub(super) async fn clean(plane: &ControlPlane, scenario: &Scenario) -> anyhow::
     tokio::time::timeout(GONE, rounds)
         .await
         .context("something is still there after two minutes")??;
-    let wanted = inventory(scenario, &this_machine());
+    let wanted = inventory(scenario, &this_machine(), 1.0);
     let events = namespaces(&wanted)
         .into_iter()
         .map(|space| format!("/api/v1/namespaces/{space}/events"));

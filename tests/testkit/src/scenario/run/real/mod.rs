@@ -143,7 +143,7 @@ async fn cluster(
     );
     let mirror = Mirror::start(plane.admin(), &store, &virt_api);
     let nodes = Nodes::new(clock.clone().among_real(), options.seed);
-    let wanted = inventory(scenario, &this_machine());
+    let wanted = inventory(scenario, &this_machine(), clock.speed());
     let granted = rights(&scenario.host.rights).map_err(anyhow::Error::msg)?;
     setup::prepare(plane, &nodes, scenario, &wanted, &granted, &store).await?;
     let server = Server::before(
