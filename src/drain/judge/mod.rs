@@ -276,9 +276,7 @@ fn progress(case: &Case<'_>, vmi: &VmiView, frame: &Frame<'_>) -> Wait {
                 Wait::Backoff { failed, why }
             }
             MigrationPhase::New | MigrationPhase::Pending => Wait::InQueue,
-            MigrationPhase::Scheduling if unplaced(case, frame) => {
-                Wait::Unplaced { denied: false }
-            }
+            MigrationPhase::Scheduling if unplaced(case, frame) => Wait::Unplaced { denied: false },
             MigrationPhase::Scheduling => Wait::Scheduling,
             MigrationPhase::Scheduled
             | MigrationPhase::PreparingTarget
