@@ -272,14 +272,16 @@ impl<C: Clock> KubeCluster<C> {
         let others = others
             .transpose()?
             .map(|others| sorted::<Other>(others, &mut Vec::new()));
-        let vmis = match (readable(here)?, readable(coming)?) {
+        let mut unread = Vec::new();
+        let here = readable(here, &mut unread);
+        let vmis = match (here, readable(coming, &mut unread)) {
             (Some(here), Some(coming)) => Some(one_each(
                 sorted::<Vmi>(here, &mut bad),
                 sorted::<Vmi>(coming, &mut bad),
             )),
             _ => None,
         };
-        let migrations = readable(migrations)?.map(|migrations| {
+        let migrations = readable(migrations, &mut unread).map(|migrations| {
             let (good, wrong): (Vec<_>, Vec<_>) = migrations
                 .into_iter()
                 .partition(|object| object.view.is_ok());
@@ -294,6 +296,7 @@ impl<C: Clock> KubeCluster<C> {
             vmis,
             migrations,
             malformed: bad,
+            unread,
         })
     }
 
@@ -337,12 +340,15 @@ fn named(collection: &Collection, fault: Fault) -> Fault {
     }
 }
 
-/// A list that need not be readable: `None` where a right or the kind is missing.
-fn readable<V>(listed: Result<Vec<V>, Fault>) -> Result<Option<Vec<V>>, Fault> {
+/// A list that need not be readable: `None` where a right or the kind is missing. What else is wrong is reported.
+fn readable<V>(listed: Result<Vec<V>, Fault>, unread: &mut Vec<String>) -> Option<Vec<V>> {
     match listed {
-        Ok(items) => Ok(Some(items)),
-        Err(fault) if matches!(fault.class, FaultClass::Denied | FaultClass::Gone) => Ok(None),
-        Err(fault) => Err(fault),
+        Ok(items) => Some(items),
+        Err(fault) if matches!(fault.class, FaultClass::Denied | FaultClass::Gone) => None,
+        Err(fault) => {
+            unread.push(fault.text);
+            None
+        }
     }
 }
 

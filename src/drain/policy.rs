@@ -220,6 +220,8 @@ pub struct Timing {
     /// While the API server is away this host looks at its own containers so often.
     #[serde(with = "seconds")]
     pub look_here: Duration,
+    /// A kind that cannot be listed is waited for so long before the pods alone say whether the node is empty.
+    pub unread: Duration,
     /// A kubelet has told a guest whose pod's deletion was taken so long before the API server went away.
     #[serde(with = "seconds")]
     pub kubelet: Duration,
@@ -283,6 +285,7 @@ impl Default for Timing {
             set_up: s(8),
             stop_slack: s(10),
             look_here: s(1),
+            unread: s(60),
             kubelet: s(5),
             release: s(2),
             pod_grace_extra: super::stop::POD_GRACE_EXTRA,

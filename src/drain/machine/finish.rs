@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::pending::Pending;
+use super::show::span;
 use crate::drain::action::{Action, Fault, HoldView, Level, LogindAnswer};
 use crate::drain::hooks::Gate;
 use crate::drain::judge::left_here;
@@ -32,6 +33,9 @@ impl Machine {
             return;
         }
         self.see_fresh(&fresh, now);
+        if !self.does_without(&fresh.unread, now) {
+            return;
+        }
         let stale = self.drain.as_ref().is_some_and(|d| d.last_accepted > since);
         let node = self.policy.node_name.clone();
         let alone = self.left_alone();
@@ -62,6 +66,34 @@ impl Machine {
             return;
         }
         self.drained(now);
+    }
+
+    /// Kinds that cannot be listed are waited for, not for ever: with the node's own rights pods are enough, too.
+    fn does_without(&mut self, unread: &[String], now: Mono) -> bool {
+        let patience = self.policy.timing.unread;
+        let Some(drain) = &mut self.drain else {
+            return false;
+        };
+        let Some(why) = unread.first() else {
+            drain.unread_since = None;
+            return true;
+        };
+        let since = *drain.unread_since.get_or_insert(now);
+        if now.since(since) >= patience {
+            let text = format!(
+                "{why}; that lasts for {}: this node's pods alone tell whether a VM is left",
+                span(now.since(since))
+            );
+            self.tell_once("unread", Level::Warn, "ConfirmedByPods", text);
+            return true;
+        }
+        let text = format!("cannot confirm that the node is empty: {why}");
+        drain.trouble.clone_from(&text);
+        self.retries += 1;
+        let timing = self.policy.timing;
+        self.retry_at = now + doubled(timing.retry_first, timing.retry_most, self.retries);
+        self.tell_once("confirm", Level::Warn, "ConfirmFailed", text);
+        false
     }
 
     pub(super) fn drained(&mut self, now: Mono) {

@@ -127,6 +127,8 @@ struct Drain {
     end: String,
     /// The last problem of the drain as a whole.
     trouble: String,
+    /// Since when fresh lists lack a kind that there is a right to.
+    unread_since: Option<Mono>,
     /// The cordon was refused for want of a right.
     cordon_refused: bool,
 }

@@ -206,13 +206,15 @@ impl Machine {
         }
         let none = BTreeSet::new();
         let old = drain.old_migrations.as_ref().unwrap_or(&none);
+        // What cannot be seen for a while goes on meanwhile.
+        let unseen = picture.vmis.is_troubled() || picture.migrations.is_troubled();
         for track in self.tracks.values_mut().filter(|t| t.ended.is_none()) {
             let migrations = index.migrations_of(&track.vm);
             count_attempts(track, migrations, old, now);
             let vmi = index.vmi_of(track);
             if copies(vmi, migrations) {
                 track.copying_since.get_or_insert(now);
-            } else {
+            } else if !unseen {
                 track.copying_since = None;
             }
             if vmi.is_some_and(|v| v.node == self.policy.node_name) || index.is_moving(&track.vm) {

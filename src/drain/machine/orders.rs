@@ -231,6 +231,7 @@ impl Machine {
             guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
+            unread_since: None,
             cordon_refused: false,
             contact: Contact::new(now),
             local: Local::default(),
@@ -331,6 +332,7 @@ impl Machine {
             guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
+            unread_since: None,
             cordon_refused: false,
         });
         self.start_preparing();

@@ -93,6 +93,14 @@ impl<T> Sight<T> {
         }
     }
 
+    /// It could be seen, and cannot just now.
+    pub fn is_troubled(&self) -> bool {
+        match self {
+            Self::Pending | Self::Broken { .. } => true,
+            Self::Seen { .. } | Self::Forbidden { .. } | Self::Missing => false,
+        }
+    }
+
     /// The value, where it can be seen.
     pub fn seen(&self) -> Option<&T> {
         match self {
@@ -148,10 +156,12 @@ pub struct Fresh {
     pub pods: Vec<PodView>,
     /// Pods that are no VM's; `None`: nobody has asked.
     pub others: Option<Vec<OtherPod>>,
-    /// VMIs of and to this node; `None` where they cannot be read.
+    /// VMIs of and to this node; `None` where they cannot be read: no right, no such kind, or [`Fresh::unread`].
     pub vmis: Option<Vec<VmiView>>,
     /// VMIMs; `None` where they cannot be read.
     pub migrations: Option<Vec<MigrationView>>,
     /// Objects in these lists that could not be read: then the node does not count as empty.
     pub malformed: Vec<Malformed>,
+    /// Why kinds other than pods could not be listed although there is a right to it.
+    pub unread: Vec<String>,
 }

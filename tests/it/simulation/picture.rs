@@ -51,6 +51,7 @@ impl Cluster {
             kubevirt: self.sight(self.plan.kubevirt, self.kubevirt()),
             others: Sight::Pending,
             malformed: self.malformed(),
+            unread: Vec::new(),
         }
     }
 

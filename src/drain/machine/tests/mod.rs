@@ -92,6 +92,7 @@ struct Story {
     watching: bool,
     cancel_answer: Reply,
     confirm_malformed: Vec<crate::drain::world::Malformed>,
+    confirm_unread: Vec<String>,
     /// Confirms are kept back until the story lets them go.
     hold_confirms: bool,
     confirms: Vec<EffectId>,
@@ -177,6 +178,7 @@ impl Story {
             watching: false,
             cancel_answer: reply(200, ""),
             confirm_malformed: Vec::new(),
+            confirm_unread: Vec::new(),
             hold_confirms: false,
             confirms: Vec::new(),
             node_fault: None,
@@ -510,6 +512,7 @@ impl Story {
             vmis: self.full.then(|| self.vmis.clone()),
             migrations: self.full.then(|| self.migrations.clone()),
             malformed: self.confirm_malformed.clone(),
+            unread: self.confirm_unread.clone(),
         }
     }
 

@@ -490,6 +490,15 @@ fn a_migration_that_copies_may_go_on_as_long_as_there_is_time() {
     story.migration("a", "m", MigrationPhase::Running);
     story.show();
     away(&mut story, &["a"]);
+    let mut unseen = story.picture();
+    let broken = || ("connection refused".to_owned(), Mono(story.now));
+    let ((why, since), (text, at)) = (broken(), broken());
+    unseen.vmis = Sight::Broken { why, since };
+    unseen.migrations = Sight::Broken {
+        why: text,
+        since: at,
+    };
+    story.input(Input::Picture(Box::new(unseen)));
     // 45 minutes less the margin of 30 s, its grace period of 30 s and the slack of 10.
     story.wait(2625);
     assert_eq!(told(&story), [""; 0]);

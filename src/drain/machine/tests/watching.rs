@@ -442,6 +442,18 @@ fn a_pod_that_cannot_be_read_keeps_the_node_from_being_empty() {
 }
 
 #[test]
+fn a_kind_that_cannot_be_listed_is_done_without_in_the_end() {
+    let mut story = Story::full();
+    story.confirm_unread = vec!["cannot list VMIs: conversion webhook failed".into()];
+    story.shutdown().wait(50);
+    assert_eq!(story.releases, 0);
+    assert!(story.was_told("cannot confirm that the node is empty: cannot list VMIs"));
+    story.wait(30);
+    assert_eq!(story.releases, 1);
+    assert!(story.was_told("this node's pods alone tell whether a VM is left"));
+}
+
+#[test]
 fn kinds_that_do_not_answer_are_not_waited_for_for_ever() {
     for sight in 0..3 {
         let mut story = Story::full();
