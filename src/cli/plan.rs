@@ -72,6 +72,9 @@ pub fn table(plan: &Plan, look: Look) -> String {
         };
         fact("time", tone, &plan.time.says);
     }
+    if !plan.unreachable.is_empty() {
+        fact("alone", Tone::Faint, &plan.unreachable);
+    }
     for blind in &plan.blind {
         fact("not seen", Tone::Faint, blind);
     }

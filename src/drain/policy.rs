@@ -221,6 +221,7 @@ pub struct Timing {
     #[serde(with = "seconds")]
     pub look_here: Duration,
     /// A kind that cannot be listed is waited for so long before the pods alone say whether the node is empty.
+    #[serde(with = "seconds")]
     pub unread: Duration,
     /// A kubelet has told a guest whose pod's deletion was taken so long before the API server went away.
     #[serde(with = "seconds")]

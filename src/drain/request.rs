@@ -2,6 +2,7 @@
 //!
 //! A word (`drain`, `cancel`, `restore`), or JSON with more. It can never shut the host down: there is no word for that.
 
+use super::others::Scope;
 use super::policy::{OnDeadline, opt_seconds};
 use super::trigger::Trigger;
 use serde::Deserialize;
@@ -52,6 +53,8 @@ struct Form {
     #[serde(default)]
     on_deadline: Option<OnDeadline>,
     #[serde(default)]
+    scope: Option<Scope>,
+    #[serde(default)]
     allow_guest_shutdown: bool,
     #[serde(default)]
     abort_migrations: bool,
@@ -97,6 +100,7 @@ pub fn parse(text: &str) -> Result<Request, String> {
                 reason: format!("requested on the Node ({REQUEST_ANNOTATION}){why}"),
                 deadline: form.deadline,
                 on_deadline: form.on_deadline,
+                scope: form.scope,
                 allow_guest_shutdown: form.allow_guest_shutdown,
                 ..Trigger::default()
             }))
@@ -116,6 +120,7 @@ impl Form {
             reason: String::new(),
             deadline: None,
             on_deadline: None,
+            scope: None,
             allow_guest_shutdown: false,
             abort_migrations: false,
         }
@@ -135,7 +140,7 @@ mod tests {
             })
         );
         assert_eq!(parse("restore"), Ok(Request::Restore));
-        let text = r#"{"action":"drain","id":"7","reason":"firmware","deadline":"20m","on_deadline":"abort","allow_guest_shutdown":true}"#;
+        let text = r#"{"action":"drain","id":"7","reason":"firmware","deadline":"20m","on_deadline":"abort","scope":"all-pods","allow_guest_shutdown":true}"#;
         let Ok(Request::Drain(trigger)) = parse(text) else {
             panic!("no drain");
         };
@@ -145,6 +150,7 @@ mod tests {
                 reason: "requested on the Node (vmdrain.io/request): firmware".into(),
                 deadline: Some(Duration::from_secs(1200)),
                 on_deadline: Some(OnDeadline::Abort),
+                scope: Some(Scope::AllPods),
                 allow_guest_shutdown: true,
                 ..Trigger::default()
             }
@@ -165,6 +171,10 @@ mod tests {
             ),
             (r#"{"action":"drain","deadline":"soon"}"#, "soon"),
             (r#"{"action":"drain","deadline":"0s"}"#, "zero"),
+            (
+                r#"{"action":"drain","scope":"everything"}"#,
+                "unknown variant `everything`",
+            ),
             (r#"{"id":"1"}"#, "missing field `action`"),
             (long.as_str(), "5000 characters"),
         ] {

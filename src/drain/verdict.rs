@@ -219,7 +219,7 @@ impl fmt::Display for Wait {
             ),
             Self::Migrating { to } if to.is_empty() => f.write_str("migrating"),
             Self::Migrating { to } => write!(f, "migrating to {to}"),
-            Self::MigratingUnseen => f.write_str("migrating (progress is not visible with the node's own rights)"),
+            Self::MigratingUnseen => f.write_str("migrating (its progress cannot be seen)"),
             Self::ForeignMigration => f.write_str("a migration started by somebody else is running, waiting for it"),
             Self::Arriving { from } if from.is_empty() => {
                 f.write_str("inbound migration, it must arrive before it can be sent on")

@@ -81,6 +81,12 @@ impl Maintenance {
                 ),
             );
         }
+        if !self.action.drains() && self.scope.is_some() {
+            fault(
+                "scope",
+                format!("is for a drain; \"{}\" has none", self.action.word()),
+            );
+        }
         faults
     }
 }

@@ -18,6 +18,7 @@ mod check;
 pub(super) use check::{check, merged};
 
 use super::values::auto_span;
+use crate::drain::others::Scope;
 use crate::drain::policy::OnDeadline;
 use crate::drain::trigger::{Then, Trigger};
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,9 @@ pub struct Maintenance {
     /// What happens then, a word as for `drain.on_deadline`; absent: as at every drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_deadline: Option<OnDeadline>,
+    /// What is drained, a word as for `drain.scope`; absent: as at every drain. A drain that is under way keeps its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
 }
 
 /// A signal as it came, whoever sent it.
@@ -201,6 +205,7 @@ impl Maintenance {
                 reason: self.reason(),
                 deadline: self.deadline,
                 on_deadline: self.on_deadline,
+                scope: self.scope,
                 shutdown_vms: self.action == Act::ShutdownVms,
                 signal: self.name.clone(),
                 ..Trigger::default()
@@ -271,7 +276,7 @@ mod tests {
             "name": "ups", "sender": "org.freedesktop.UPower", "path": "/org/freedesktop/UPower/devices/DisplayDevice",
             "interface": "org.freedesktop.DBus.Properties", "member": "PropertiesChanged",
             "args": {"0": "org.freedesktop.UPower.Device", "1.WarningLevel": [4, 5]},
-            "action": "drain-then-poweroff", "deadline": "180s",
+            "action": "drain-then-poweroff", "deadline": "180s", "scope": "all-pods",
         }))
         .expect("an entry")
     }
@@ -337,6 +342,7 @@ mod tests {
         };
         assert_eq!(trigger.then, Some(Then::Poweroff));
         assert_eq!(trigger.deadline, Some(Duration::from_secs(180)));
+        assert_eq!(trigger.scope, Some(Scope::AllPods));
         assert_eq!(trigger.signal, "ups");
         assert_eq!(
             trigger.reason,

@@ -2,11 +2,13 @@
 //! asked for at the deadline.
 
 use super::index::Index;
+use super::requests::REQUEST;
 use super::show::span;
 use super::{Drain, Machine};
 use crate::drain::action::{Level, Token};
 use crate::drain::phase::Phase;
 use crate::drain::policy::{Consent, OnDeadline};
+use crate::drain::request::REQUEST_ANNOTATION;
 use crate::drain::time::Mono;
 use crate::drain::trigger::{Ending, Refusal, Trigger};
 use std::time::Duration;
@@ -56,8 +58,9 @@ impl Machine {
         let stops = match ending {
             Ending::Proceed => false,
             Ending::ShutdownVms => true,
+            // A hold and an abort name no ending: then nobody is killed for want of a word more.
             Ending::Policy => {
-                self.ending() == OnDeadline::ShutdownVms && self.policy.consent != Consent::Never
+                self.ending() != OnDeadline::Proceed && self.policy.consent != Consent::Never
             }
         };
         if stops && self.policy.consent == Consent::Never {
@@ -155,8 +158,7 @@ impl Machine {
 
     pub(super) fn order_cancel(&mut self, token: Token, abort_migrations: bool, signal: &str) {
         if let Err(refusal) = self.may_call_off(signal) {
-            self.answer(token, Err(refusal));
-            return;
+            return self.all_clear(token, signal, refusal);
         }
         let drained = self.phase == Phase::Drained;
         let early = drained && self.drain.as_ref().is_some_and(|d| d.scheduled);
@@ -183,6 +185,7 @@ impl Machine {
         }
         if self.phase != Phase::Cancelling {
             let by = match signal {
+                "" if token == REQUEST => format!("cancelled by {REQUEST_ANNOTATION} on the Node"),
                 "" => "cancelled by an operator".to_owned(),
                 signal => format!("cancelled by maintenance signal {signal}"),
             };

@@ -60,6 +60,7 @@ use holding::HoldTold;
 pub use holding::note as holder_note;
 use local::Local;
 pub(in crate::drain) use lots::{chosen, owner_of};
+pub(in crate::drain) use show::span;
 use pending::Sent;
 use requests::{REQUEST, Requests, watches};
 use restoring::Restore;
@@ -127,6 +128,8 @@ struct Drain {
     end: String,
     /// The last problem of the drain as a whole.
     trouble: String,
+    /// What a signal has changed in an operator's drain.
+    joined: Option<signalled::Joined>,
     /// Since when fresh lists lack a kind that there is a right to.
     unread_since: Option<Mono>,
     /// The cordon was refused for want of a right.

@@ -231,6 +231,7 @@ impl Machine {
             guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
+            joined: None,
             unread_since: None,
             cordon_refused: false,
             contact: Contact::new(now),
@@ -332,6 +333,7 @@ impl Machine {
             guest_stopper: self.guest_stopper_now(),
             end: String::new(),
             trouble: String::new(),
+            joined: None,
             unread_since: None,
             cordon_refused: false,
         });

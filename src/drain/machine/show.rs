@@ -278,7 +278,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
 }
 
 /// `1h 5m`, `90s`: short and exact enough for people.
-pub(super) fn span(d: Duration) -> String {
+pub(in crate::drain) fn span(d: Duration) -> String {
     let s = d.as_secs();
     match (s / 3600, s % 3600 / 60, s % 60) {
         (0, 0, s) => format!("{s}s"),

@@ -9,6 +9,14 @@ use crate::drain::status::MaintenanceStatus;
 use crate::drain::time::Mono;
 use crate::drain::trigger::{Refusal, Then, Trigger};
 
+/// An operator's drain as it was before a signal joined it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Joined {
+    deadline: Mono,
+    then: Option<Then>,
+    trigger: Option<Trigger>,
+}
+
 impl Machine {
     /// A signal asks for a drain while one is under way.
     pub(super) fn join_drain(&mut self, token: Token, asked: &Trigger, now: Mono) {
@@ -33,6 +41,15 @@ impl Machine {
         drain.trigger = Some(merged);
         let id = drain.id.clone();
         if before != (drain.deadline, drain.then, drain.trigger.clone()) {
+            let operators = before.2.as_ref().is_none_or(|t| t.signal.is_empty());
+            if operators && drain.joined.is_none() {
+                let (deadline, then, trigger) = before;
+                drain.joined = Some(Joined {
+                    deadline,
+                    then,
+                    trigger,
+                });
+            }
             let then = drain.then.filter(|_| !drain.shutting_down);
             let then = then.map_or_else(String::new, |then| format!(", then {then}"));
             let left = super::show::span(drain.deadline.left(now));
@@ -59,6 +76,30 @@ impl Machine {
         Err(Refusal::NotASignalsDrain {
             id: drain.id.clone(),
         })
+    }
+
+    /// A signal calls off what is not its own: it takes back what a signal has added, or is told why it changes nothing.
+    pub(super) fn all_clear(&mut self, token: Token, signal: &str, refusal: Refusal) {
+        let asked = self.drain.as_mut().and_then(|drain| {
+            let counts = !drain.shutting_down && !drain.falling.asked;
+            drain.joined.take().filter(|_| counts)
+        });
+        let (Some(before), Some(drain)) = (asked, self.drain.as_mut()) else {
+            let text = format!("maintenance signal {signal} changes nothing: {refusal}");
+            self.loud(Level::Warn, "MaintenanceSignal", text);
+            return self.answer(token, Err(refusal));
+        };
+        // Somebody may have extended it since.
+        drain.deadline = drain.deadline.max(before.deadline);
+        drain.then = before.then;
+        drain.trigger = before.trigger;
+        let text = format!(
+            "maintenance signal {signal}: the deadline and the shutdown that a signal has added are taken back; drain {} is an operator's and goes on",
+            drain.id
+        );
+        self.loud(Level::Warn, "MaintenanceSignal", text.clone());
+        self.persist();
+        self.answer(token, Ok(text));
     }
 
     /// Who sends what, as the adapter sees it.

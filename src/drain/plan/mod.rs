@@ -4,6 +4,7 @@
 //! kubevirt-semantics 1.4). [`plan`] makes the plan of what was seen and answered; what was not answered is told from
 //! the picture alone, and what neither tells is not known.
 
+mod alone;
 mod budgets;
 mod pods;
 mod report;
@@ -100,12 +101,14 @@ pub fn plan(survey: &Survey, answers: &Answers, scene: &Scene) -> Plan {
     let budgets = budgets::rows(survey, &vms);
     let time = time::row(&mut vms, survey, scene);
     let blind = blind(survey, &vms, scene);
+    let vms: Vec<PlanVm> = vms.into_iter().map(|row| row.shown).collect();
     let out = Plan {
         version: env!("CARGO_PKG_VERSION").into(),
         node: node.to_owned(),
         says: String::new(),
         seen: survey.picture.pods.seen().is_some(),
-        vms: vms.into_iter().map(|row| row.shown).collect(),
+        unreachable: alone::says(&vms, time.limit, scene),
+        vms,
         pods: pods::rows(survey, scene),
         budgets,
         time,

@@ -28,6 +28,8 @@ pub struct Plan {
     pub budgets: Vec<PlanBudget>,
     /// Need against limit.
     pub time: PlanTime,
+    /// What this host would do by itself if the API server went away meanwhile, as a sentence; empty without VMs.
+    pub unreachable: String,
     /// What cannot be seen, and what cures it.
     pub blind: Vec<String>,
     /// Objects that could not be read.

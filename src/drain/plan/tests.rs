@@ -455,3 +455,32 @@ fn owners_and_policies_decide() {
     assert_eq!(plan.vms[2].policy, "leave");
     assert!(plan.vms[2].policy_from.contains("annotation"));
 }
+
+#[test]
+fn what_this_host_would_do_alone_is_said() {
+    let survey = full(&[("a", Strategy::LiveMigrate, true)]);
+    let has = |scene: &Scene, words: &str| {
+        let said = plan(&survey, &Answers::new(), scene).unreachable;
+        assert!(said.contains(words), "{said}");
+    };
+    has(
+        &scene(),
+        "not reached for 2m 0s, the guests that are left of 1 VM(s) are told",
+    );
+    // A host that goes down is not held.
+    has(&holding(), "are told on this host itself");
+    let mut short = scene();
+    short.left = Some(Duration::from_secs(120));
+    has(&short, "is not reached for 30s");
+    let mut never = scene();
+    never.policy.consent = Consent::Never;
+    has(
+        &never,
+        "no guest is shut down (drain.allow_guest_shutdown is",
+    );
+    let mut proceed = scene();
+    proceed.policy.on_deadline = OnDeadline::Proceed;
+    has(&proceed, "no guest is shut down (on_deadline is");
+    let nobody = plan(&full(&[]), &Answers::new(), &scene());
+    assert_eq!(nobody.unreachable, "");
+}

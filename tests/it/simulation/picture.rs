@@ -51,7 +51,6 @@ impl Cluster {
             kubevirt: self.sight(self.plan.kubevirt, self.kubevirt()),
             others: Sight::Pending,
             malformed: self.malformed(),
-            unread: Vec::new(),
         }
     }
 
@@ -62,6 +61,7 @@ impl Cluster {
             vmis: (self.plan.vmis == Eye::Open).then(|| self.vmi_views()),
             migrations: (self.plan.migrations == Eye::Open).then(|| self.migration_views()),
             malformed: self.malformed(),
+            unread: Vec::new(),
         }
     }
 
