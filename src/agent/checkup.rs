@@ -4,7 +4,7 @@ use super::planner;
 use super::ports::{Clock, Cluster};
 use crate::cluster::{Connected, KubeCluster};
 use crate::doctor::ClusterFacts;
-use crate::drain::plan::{NodeRoom, Scene};
+use crate::drain::plan::{NodeRoom, Scene, handler};
 use std::time::Duration;
 
 /// Looks. Nothing is changed; every request has a time limit.
@@ -30,6 +30,7 @@ pub async fn cluster<C: Clock>(
             tokio::join!(cluster.rights(), planner::look(cluster, scene, request));
         facts.rights = rights;
         facts.kubevirt = survey.picture.kubevirt.clone();
+        facts.handler = handler(&survey, scene);
         facts.others = survey
             .nodes
             .seen()

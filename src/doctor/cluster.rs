@@ -1,7 +1,8 @@
 //! The cluster: who we are there, what we may, what KubeVirt is set to, budgets, time and room.
 
 use super::{Check, ClusterFacts, Facts, List};
-use crate::drain::plan::{Plan, PlanVm};
+use crate::drain::plan::{HANDLER_HINT, Plan, PlanVm};
+use crate::drain::stop::HandlerDoubt;
 use crate::drain::world::{CordonMark, NodeView, Sight, Strategy};
 
 const CREDENTIALS: Check = Check(
@@ -14,6 +15,7 @@ const CORDON: Check = Check("cluster.cordon", "operating.md#after-the-boot");
 const RIGHTS: Check = Check("cluster.rights", "security.md#the-manifests");
 const SIGHT: Check = Check("cluster.sight", "security.md#the-manifests");
 const KUBEVIRT: Check = Check("kubevirt", "operating.md#kubevirts-settings");
+const HANDLER: Check = Check("kubevirt.handler", "operating.md#without-virt-handler");
 const TAINT: Check = Check("kubevirt.drain_taint", "operating.md#kubevirts-settings");
 const VMS: Check = Check("vms", "operating.md#plan-and-doctor");
 const PODS: Check = Check("pods", "operating.md#all-pods");
@@ -56,6 +58,7 @@ pub(super) fn judge(facts: &Facts, list: &mut List) {
     }
     rights(cluster, list);
     kubevirt(cluster, list);
+    handler(cluster, list);
     if let Some(plan) = &cluster.plan {
         vms(plan, list);
         pods(plan, list);
@@ -214,6 +217,32 @@ fn kubevirt(cluster: &ClusterFacts, list: &mut List) {
     }
 }
 
+/// Nobody else ends a guest in order or moves one.
+fn handler(cluster: &ClusterFacts, list: &mut List) {
+    let holds_vms = cluster
+        .plan
+        .as_ref()
+        .is_none_or(|plan| !plan.vms.is_empty());
+    match cluster.handler {
+        None => {}
+        Some(Ok(())) => list.ok(HANDLER, "virt-handler of this node reports"),
+        Some(Err(HandlerDoubt::NeverReported)) if !holds_vms => list.note(
+            HANDLER,
+            "virt-handler has never reported on this Node: it takes no VMs",
+        ),
+        Some(Err(doubt)) => list.fail(
+            HANDLER,
+            format!(
+                "virt-handler is not known to be alive on this node: {doubt}; no guest can be shut down in order and no VM can migrate, so a drain leaves them until it is back"
+            ),
+            format!(
+                "see why: `kubectl get pods -A -l kubevirt.io=virt-handler --field-selector spec.nodeName={}`, then its log; it reports again about a minute after its start",
+                cluster.node_name
+            ),
+        ),
+    }
+}
+
 fn vms(plan: &Plan, list: &mut List) {
     if !plan.seen {
         return list.unknown(VMS, plan.says.clone(), "see whether the API server answers");
@@ -349,10 +378,19 @@ fn room(cluster: &ClusterFacts, list: &mut List) {
         None => {}
     }
     let hints = cluster.plan.iter().flat_map(|plan| &plan.vms);
-    for vm in hints.filter(|vm| !vm.hints.is_empty()) {
+    for vm in hints {
+        // Of virt-handler its own check tells.
+        let of_room = vm
+            .hints
+            .iter()
+            .filter(|hint| !hint.starts_with(HANDLER_HINT));
+        let of_room: Vec<&str> = of_room.map(String::as_str).collect();
+        if of_room.is_empty() {
+            continue;
+        }
         list.warn(
             ROOM,
-            format!("{}/{}: {}", vm.namespace, vm.name, vm.hints.join("; ")),
+            format!("{}/{}: {}", vm.namespace, vm.name, of_room.join("; ")),
             "a hint from labels and sizes alone; free room is not known. See the VM's nodeSelector, affinity and CPU model",
         );
     }

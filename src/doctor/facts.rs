@@ -2,6 +2,7 @@
 
 use crate::drain::action::Holder;
 use crate::drain::plan::Plan;
+use crate::drain::stop::HandlerDoubt;
 use crate::drain::world::{KubeVirtView, NodeView, Sight};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -109,6 +110,8 @@ pub struct ClusterFacts {
     pub rights: Vec<Right>,
     /// The KubeVirt object.
     pub kubevirt: Sight<KubeVirtView>,
+    /// virt-handler is known to be alive here, or why not; `None`: not looked at.
+    pub handler: Option<Result<(), HandlerDoubt>>,
     /// The plan, which has the budgets, the time and what cannot be seen.
     pub plan: Option<Plan>,
     /// Other nodes that could take VMs, where nodes can be seen: (ready and schedulable, all).

@@ -436,3 +436,60 @@ fn every_finding_has_its_cure_and_its_page() {
     }
     assert!(seen > 15, "{seen}");
 }
+
+#[test]
+fn a_virt_handler_that_is_not_known_to_be_alive() {
+    use crate::drain::stop::HandlerDoubt;
+    let silent = HandlerDoubt::Silent {
+        since: Duration::from_secs(600),
+    };
+    let found = |doubt: Option<Result<(), HandlerDoubt>>, vms: usize| {
+        let report = with(|f| {
+            f.cluster.handler = doubt;
+            if let Some(plan) = &mut f.cluster.plan {
+                plan.vms = vec![PlanVm::default(); vms];
+            }
+        });
+        let finding = report
+            .findings
+            .iter()
+            .find(|f| f.check == "kubevirt.handler");
+        finding.map(|f| (f.grade, f.cure.contains("spec.nodeName=n1"), f.page.clone()))
+    };
+    let page = "operating.md#without-virt-handler".to_owned();
+    assert_eq!(found(None, 1), None);
+    assert_eq!(
+        found(Some(Ok(())), 1),
+        Some((Grade::Ok, false, String::new()))
+    );
+    for doubt in [
+        silent,
+        HandlerDoubt::NotSchedulable,
+        HandlerDoubt::NeverReported,
+    ] {
+        let expected = Some((Grade::Failure, true, page.clone()));
+        assert_eq!(found(Some(Err(doubt)), 1), expected, "{doubt:?}");
+    }
+    // A host that never took a VM.
+    let never = Some(Err(HandlerDoubt::NeverReported));
+    assert_eq!(found(never, 0), Some((Grade::Note, false, page)));
+}
+
+#[test]
+fn the_hint_about_virt_handler_is_no_hint_about_room() {
+    let hints = |all: &[&str]| {
+        let report = with(|f| {
+            if let Some(plan) = &mut f.cluster.plan {
+                plan.vms = vec![PlanVm {
+                    hints: all.iter().map(|&hint| hint.into()).collect(),
+                    ..PlanVm::default()
+                }];
+            }
+        });
+        let of_room = report.findings.iter().filter(|f| f.check == "room");
+        of_room.filter(|f| f.grade == Grade::Warning).count()
+    };
+    let of_handler = format!("{}: x", crate::drain::plan::HANDLER_HINT);
+    assert_eq!(hints(&[&of_handler]), 0);
+    assert_eq!(hints(&[&of_handler, "no other node fits"]), 1);
+}

@@ -121,7 +121,7 @@ pub enum HandlerDoubt {
     NotSchedulable,
     /// Its last heartbeat is too old.
     Silent {
-        /// How old.
+        /// It is older than this: the patience, doubled as often as it fits. The exact age would be news every second.
         since: Duration,
     },
 }
@@ -138,7 +138,7 @@ impl fmt::Display for HandlerDoubt {
             }
             Self::Silent { since } => write!(
                 f,
-                "its last heartbeat (annotation kubevirt.io/heartbeat) is {} s old",
+                "its last heartbeat (annotation kubevirt.io/heartbeat) is more than {} s old",
                 since.as_secs()
             ),
         }
@@ -164,9 +164,19 @@ pub fn handler_alive(
     let age = u64::try_from(now.saturating_sub(heartbeat)).unwrap_or(0);
     let since = Duration::from_millis(age);
     if since > patience {
+        let since = coarse(since, patience);
         return Err(HandlerDoubt::Silent { since });
     }
     Ok(())
+}
+
+/// `patience`, doubled as long as it is not more than `age`.
+fn coarse(age: Duration, patience: Duration) -> Duration {
+    let mut since = patience;
+    while !since.is_zero() && since.saturating_mul(2) <= age && since < Duration::MAX / 2 {
+        since = since.saturating_mul(2);
+    }
+    since
 }
 
 /// The guest's own grace period: after that virt-handler destroys it. `extra`: what the pod has on top of it.
@@ -202,13 +212,22 @@ mod tests {
                 Some(690_000),
                 true,
                 HandlerDoubt::Silent {
-                    since: Duration::from_secs(310),
+                    since: Duration::from_secs(300),
                 },
             ),
         ];
         for (heartbeat, schedulable, doubt) in cases {
             assert_eq!(alive(Some(&node(heartbeat, schedulable))), Err(doubt));
         }
+        // The sentence changes seldom, however often it is looked at.
+        let ages = [301, 599, 600, 1199, 1200, 5000];
+        let told = ages.map(
+            |age| match alive(Some(&node(Some(1_000_000 - age * 1000), true))) {
+                Err(HandlerDoubt::Silent { since }) => since.as_secs(),
+                _ => 0,
+            },
+        );
+        assert_eq!(told, [300, 300, 600, 600, 1200, 4800]);
         let unreadable = alive(Some(&node(Some(i64::MIN), true)));
         assert!(matches!(unreadable, Err(HandlerDoubt::Silent { .. })));
     }

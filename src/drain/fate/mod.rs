@@ -15,6 +15,7 @@
 
 use super::answer::Answer;
 use super::judge::Consentless;
+use super::stop::HandlerDoubt;
 use super::verdict::Blocked;
 use super::ways::{Choice, Way};
 use super::world::{Owner, RunStrategy, Strategy};
@@ -91,6 +92,8 @@ pub struct Facts<'a> {
     pub way: Way,
     /// Whether guests may be shut down in this drain.
     pub consent: Result<(), Consentless>,
+    /// virt-handler is known to be alive, or why not: without it no guest is stopped.
+    pub handler: Result<(), HandlerDoubt>,
     /// What cannot migrate is shut down (`drain.on_deadline` is `shutdown-vms`), at once rather than at the deadline.
     pub gives_up: bool,
     /// The host goes down after this drain, or is going down already.
@@ -200,6 +203,9 @@ fn stopped(facts: &Facts<'_>) -> Fate {
         Err(Consentless::Never) => return Fate::Blocked(Blocked::ConsentNever),
         // It happens when the scheduled shutdown has come.
         Ok(()) | Err(Consentless::Scheduled) => {}
+    }
+    if let Err(doubt) = facts.handler {
+        return Fate::Blocked(Blocked::NoHandler(doubt));
     }
     if restarts_by_itself(facts.owner) {
         return Fate::RestartedElsewhere {

@@ -7,6 +7,7 @@ fn facts(course: Course, owner: &Owner, way: Way) -> Facts<'_> {
         owner,
         way,
         consent: Ok(()),
+        handler: Ok(()),
         gives_up: false,
         host_goes: false,
     }
@@ -143,5 +144,31 @@ fn left_alone_keeps_running_unless_the_host_goes() {
         Fate::Left {
             end: LeftEnd::Killed
         }
+    );
+}
+
+#[test]
+fn no_guest_is_stopped_without_virt_handler() {
+    let owner = vm(RunStrategy::Always);
+    let doubt = HandlerDoubt::NotSchedulable;
+    for (course, way) in [
+        (Course::Stops, Way::Migrate),
+        (Course::Migrates, Way::Shutdown),
+        (Course::Refused, Way::Restart),
+    ] {
+        let mut facts = facts(course, &owner, way);
+        facts.handler = Err(doubt);
+        let blocked = fate(&facts);
+        assert_eq!(blocked, Fate::Blocked(Blocked::NoHandler(doubt)));
+        // What is not allowed is said first.
+        facts.consent = Err(Consentless::Never);
+        assert_eq!(fate(&facts), Fate::Blocked(Blocked::ConsentNever));
+    }
+    let mut facts = facts(Course::Migrates, &owner, Way::Migrate);
+    facts.handler = Err(doubt);
+    assert_eq!(
+        fate(&facts),
+        Fate::Migrates,
+        "KubeVirt tries, and tries again"
     );
 }

@@ -64,6 +64,10 @@ pub(super) fn lane_or_pause(case: &Case<'_>, lane: Lane, frame: &Frame<'_>) -> V
             Err(Consentless::Scheduled) => return Verdict::Wait(Wait::Scheduled),
             Err(Consentless::Never) => return Verdict::Blocked(Blocked::ConsentNever),
         }
+        // An eviction that is granted deletes the pod: the guest ends as by any other stop.
+        if let Err(doubt) = frame.handler {
+            return Verdict::Blocked(Blocked::NoHandler(doubt));
+        }
     }
     if lane == Lane::Migrate && settles(case, frame) {
         return Verdict::Wait(Wait::Settling);

@@ -605,3 +605,28 @@ fn every_sentence_reads_well() {
         assert!(says.len() > 8 && !bad, "{says:?}");
     }
 }
+
+#[test]
+fn an_eviction_that_ends_the_guest_needs_virt_handler() {
+    let doubt = HandlerDoubt::NotSchedulable;
+    let stops = || full().vmi(|v| v.strategy = Some(Strategy::None));
+    stops().is(&Verdict::Evict(Lane::Shutdown));
+    let dead = |s: Setting| s.with(|s| s.handler = Err(doubt));
+    dead(stops()).blocked(Blocked::NoHandler(doubt));
+    // A budget's refusal is no reason to ask again meanwhile.
+    let refused = stops().answered(Answer::SeveralBudgets);
+    dead(refused).blocked(Blocked::NoHandler(doubt));
+    // Base tier: the dry run has told what an eviction would do.
+    let granted = || {
+        base()
+            .answered(Answer::Granted)
+            .with(|s| s.track.not_before = Mono(0))
+    };
+    granted().is(&Verdict::Evict(Lane::Shutdown));
+    dead(granted()).blocked(Blocked::NoHandler(doubt));
+    // Without consent that is what is said.
+    let unasked = stops().with(|s| s.consent = Err(Consentless::NotAsked));
+    dead(unasked).blocked(Blocked::NeedsConsent);
+    // A migration is KubeVirt's to try again.
+    dead(full()).is(&Verdict::Evict(Lane::Migrate));
+}

@@ -92,6 +92,7 @@ impl Machine {
             owner: &track.lot.owner,
             way,
             consent: frame.consent,
+            handler: frame.handler,
             gives_up: self.may_stop(),
             host_goes: self.host_goes(),
         });
@@ -162,6 +163,8 @@ impl Machine {
             return Verdict::Wait(Wait::OwnerUnread);
         }
         match (lot.choice.way, &verdict) {
+            // Its turn has come, and nobody is there to do it.
+            (Way::Leave, Verdict::Blocked(Blocked::NoHandler(_))) if case.stop.is_some() => verdict,
             (Way::Leave, _) => Verdict::Wait(Wait::LeftAlone {
                 stops_last: self.stops_last(),
             }),

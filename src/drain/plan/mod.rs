@@ -21,6 +21,7 @@ use super::eta::Seen;
 use super::judge::{Consentless, is_inbound};
 use super::others::Scope;
 use super::policy::{Consent, Policy};
+use super::stop::{HandlerDoubt, handler_alive};
 use super::world::{ObjectRef, Picture, PodKind, PodView, Sight, VmiView};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,6 +70,20 @@ impl Scene {
             Consent::Always | Consent::OnShutdown => Ok(()),
         }
     }
+}
+
+/// How the hint begins that a VM gets which would migrate from a node without virt-handler.
+pub const HANDLER_HINT: &str =
+    "its migration needs virt-handler, which is not known to be alive here";
+
+/// Whether virt-handler is known to be alive on this node, as of the moment of the look; `None` where the Node cannot be
+/// seen.
+pub fn handler(survey: &Survey, scene: &Scene) -> Option<Result<(), HandlerDoubt>> {
+    let Sight::Seen { value, fresh } = &survey.picture.node else {
+        return None;
+    };
+    let patience = scene.policy.timing.handler_silent;
+    Some(handler_alive(Some(value), patience, *fresh))
 }
 
 /// What an eviction of each pod would be answered, by UID; what went wrong where there was no answer.

@@ -484,3 +484,40 @@ fn what_this_host_would_do_alone_is_said() {
     let nobody = plan(&full(&[]), &Answers::new(), &scene());
     assert_eq!(nobody.unreachable, "");
 }
+
+#[test]
+fn a_dead_virt_handler_is_in_the_plan() {
+    use crate::drain::time::Mono;
+    use crate::drain::world::NodeView;
+    let mut survey = full(&[
+        ("a", Strategy::LiveMigrate, true),
+        ("b", Strategy::None, true),
+    ]);
+    let answers = answers([("a", Answer::Marked), ("b", Answer::Granted)]);
+    let reported = |ago: i64| Sight::Seen {
+        value: NodeView {
+            heartbeat: Some(3_600_000 - ago * 1000),
+            schedulable: true,
+            ..NodeView::default()
+        },
+        fresh: Mono(3_600_000),
+    };
+    survey.picture.node = reported(130);
+    let well = plan(&survey, &answers, &scene());
+    assert_eq!(fates(&well), [("a", "migrates"), ("b", "shut_down")]);
+    assert!(well.vms.iter().all(|vm| vm.hints.is_empty()));
+
+    survey.picture.node = reported(600);
+    let dead = plan(&survey, &answers, &scene());
+    assert_eq!(fates(&dead), [("a", "migrates"), ("b", "blocked")]);
+    assert!(
+        dead.vms[0].hints[0].starts_with(HANDLER_HINT),
+        "{:?}",
+        dead.vms[0]
+    );
+    assert!(
+        dead.vms[1].says.contains("virt-handler"),
+        "{}",
+        dead.vms[1].says
+    );
+}

@@ -1,7 +1,7 @@
 //! One row per VM: what becomes of it, and how that is known.
 
 use super::room::hint;
-use super::{Answers, PlanVm, Scene, Survey, concerns, vmi_of};
+use super::{Answers, HANDLER_HINT, PlanVm, Scene, Survey, concerns, handler, vmi_of};
 use crate::drain::answer::Answer;
 use crate::drain::budgets::{Class, diagnose, matters, over};
 use crate::drain::fate::{Course, Facts, Fate, course, course_of_answer, fate};
@@ -80,6 +80,10 @@ fn row<'a>(
         && let Some(nodes) = survey.nodes.seen()
     {
         hints.extend(hint(needs, nodes, &scene.policy.node_name));
+    }
+    if let (Fate::Migrates | Fate::External, Some(Err(doubt))) = (&row.fate, handler(survey, scene))
+    {
+        hints.push(format!("{HANDLER_HINT}: {doubt}"));
     }
     row.shown = PlanVm {
         namespace: pod.vm.namespace.clone(),
@@ -164,6 +168,8 @@ fn known(
         owner,
         way,
         consent: scene.consent(),
+        // Where the Node cannot be seen, nothing speaks against it.
+        handler: handler(survey, scene).unwrap_or(Ok(())),
         gives_up: scene.policy.on_deadline == OnDeadline::ShutdownVms,
         host_goes: true,
     };

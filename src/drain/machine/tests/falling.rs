@@ -137,6 +137,23 @@ fn without_a_living_virt_handler_no_guest_is_stopped() {
 }
 
 #[test]
+fn an_eviction_that_ends_the_guest_waits_for_virt_handler() {
+    let mut story = story();
+    story.node.schedulable = false;
+    story.vm("a");
+    story.vmi("a").strategy = Some(Strategy::None);
+    story.shutdown().wait(60);
+    assert_eq!(story.row("a").phase, VmPhase::Blocked);
+    assert!(story.row("a").says.contains("virt-handler"));
+    assert!(story.asked().is_empty());
+    assert_eq!(story.row("a").fate, "blocked");
+    story.node.schedulable = true;
+    story.bump();
+    story.show();
+    assert_eq!(story.asked(), ["a"]);
+}
+
+#[test]
 fn without_consent_the_host_is_let_go_and_the_vm_is_named() {
     let mut story = with(|p| p.consent = Consent::Never);
     story.vm("a").shutdown().accepted("a").wait(2671);

@@ -151,6 +151,9 @@ impl Story {
                 name: "n1".into(),
                 resource_version: "10".into(),
                 machine_id: "AAAA".into(),
+                // virt-handler is well.
+                schedulable: true,
+                heartbeat: Some(i64::MAX),
                 ..NodeView::default()
             },
             pods: Vec::new(),
