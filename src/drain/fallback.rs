@@ -1,7 +1,8 @@
 //! When must which guest be told, so that each gets its grace period before the deadline (design section 3.3)?
 //!
-//! Guests are told by groups (`vmdrain.io/stop-order`, databases last): a group when those before it are gone, or
-//! when it could not end in time otherwise. Pure arithmetic on times; who may be stopped at all is not asked here.
+//! Each guest has a latest moment of its own; until then its VM may still be migrated. Guests of a later group
+//! (`vmdrain.io/stop-order`, databases last) are told after those before them, whose moments come that much earlier.
+//! Pure arithmetic on times; who may be stopped at all is not asked here.
 
 use super::time::Mono;
 use std::collections::BTreeMap;
@@ -25,9 +26,20 @@ pub struct Group {
     pub order: i64,
     /// The one that needs longest is first.
     pub guests: Vec<Guest>,
-    /// When they have to be told at the latest, so that they and those after them end in time, one group after the
-    /// other.
-    pub latest: Mono,
+    /// When all of them have to be gone, so that those after them end in time.
+    pub gone: Mono,
+}
+
+impl Group {
+    /// When this guest of the group has to be told at the latest.
+    pub fn latest(&self, guest: &Guest) -> Mono {
+        self.gone - guest.needs
+    }
+
+    /// When the first of its guests has to be told.
+    pub fn begins(&self) -> Option<Mono> {
+        self.guests.first().map(|guest| self.latest(guest))
+    }
 }
 
 /// All groups, first to last.
@@ -55,15 +67,15 @@ impl Schedule {
             guests.sort_by(|a, b| b.needs.cmp(&a.needs).then_with(|| a.key.cmp(&b.key)));
             let needs = guests.first().map(|g| g.needs).unwrap_or_default();
             longest = longest.max(needs);
-            after = after.saturating_add(needs);
             groups.push(Group {
                 order,
                 guests,
-                latest: deadline - after,
+                gone: deadline - after,
             });
+            after = after.saturating_add(needs);
         }
         groups.reverse();
-        let overlap = groups.len() > 1 && groups.first().is_some_and(|g| g.latest < now);
+        let overlap = groups.len() > 1 && deadline - after < now;
         Self {
             groups,
             overlap,
@@ -71,21 +83,39 @@ impl Schedule {
         }
     }
 
-    /// When the first group has to be told; `None` without guests.
+    /// Every guest with its latest moment, group after group.
+    pub fn moments(&self) -> impl Iterator<Item = (&Guest, Mono)> {
+        let each = |group| move |guest| (guest, Group::latest(group, guest));
+        let groups = self.groups.iter();
+        groups.flat_map(move |group| group.guests.iter().map(each(group)))
+    }
+
+    /// When the first guest has to be told; `None` without guests.
     pub fn begins(&self) -> Option<Mono> {
-        self.groups.first().map(|group| group.latest)
+        self.groups.first().and_then(Group::begins)
     }
 
-    /// Guests whose turn has come: the first group that is still here, and every other one that could not wait for it.
+    /// Guests that cannot wait any longer.
     pub fn due(&self, now: Mono) -> impl Iterator<Item = &Guest> {
-        let turn = move |(at, group): &(usize, &Group)| *at == 0 || group.latest <= now;
-        let groups = self.groups.iter().enumerate().filter(turn);
-        groups.flat_map(|(_, group)| &group.guests)
+        let due = self.moments().filter(move |(_, latest)| *latest <= now);
+        due.map(|(guest, _)| guest)
     }
 
-    /// The next moment at which another group's turn comes by itself.
+    /// Guests whose turn has come when nobody is migrated any more: the first group that is still here, and every other
+    /// guest that could not wait for it.
+    pub fn turn(&self, now: Mono) -> impl Iterator<Item = &Guest> {
+        let first = self.groups.first().map(|group| group.order);
+        let groups = self.groups.iter();
+        groups.flat_map(move |group| {
+            let all = Some(group.order) == first;
+            let guests = group.guests.iter();
+            guests.filter(move |guest| all || group.latest(guest) <= now)
+        })
+    }
+
+    /// The next moment at which a guest's turn comes by itself.
     pub fn next(&self, now: Mono) -> Option<Mono> {
-        let later = self.groups.iter().map(|group| group.latest);
+        let later = self.moments().map(|(_, latest)| latest);
         later.filter(|at| *at > now).min()
     }
 }
@@ -121,11 +151,16 @@ mod tests {
     }
 
     #[test]
-    fn one_group_begins_when_its_longest_needs_it() {
+    fn each_guest_has_a_moment_of_its_own() {
         let guests = vec![guest("a", 0, 30), guest("b", 0, 180)];
         let schedule = Schedule::of(guests, Mono(1000 * S), Mono(0));
         assert_eq!(schedule.begins(), Some(Mono(820 * S)));
-        assert_eq!(due(&schedule, 820 * S), ["b", "a"]);
+        assert_eq!(due(&schedule, 819 * S), [""; 0]);
+        assert_eq!(due(&schedule, 820 * S), ["b"]);
+        assert_eq!(schedule.next(Mono(820 * S)), Some(Mono(970 * S)));
+        assert_eq!(due(&schedule, 970 * S), ["b", "a"]);
+        // Nobody is migrated any more: nothing is gained by waiting.
+        assert_eq!(turn(&schedule, 0), ["b", "a"]);
         assert_eq!(schedule.longest, Duration::from_secs(180));
         assert!(!schedule.overlap);
     }
@@ -147,7 +182,24 @@ mod tests {
         // web is gone early: app's turn has come.
         let left = vec![guest("db", 10, 120), guest("app", 5, 60)];
         let schedule = Schedule::of(left, Mono(1000 * S), Mono(0));
-        assert_eq!(due(&schedule, 795 * S), ["app"]);
+        assert_eq!(turn(&schedule, 795 * S), ["app"]);
+        // It may still be migrated: then it waits for its own moment.
+        assert_eq!(due(&schedule, 795 * S), [""; 0]);
+    }
+
+    #[test]
+    fn a_group_with_one_long_grace_period_does_not_drag_the_others_along() {
+        let guests = vec![
+            guest("db", 10, 100),
+            guest("slow", 0, 300),
+            guest("web", 0, 30),
+        ];
+        let schedule = Schedule::of(guests, Mono(1000 * S), Mono(0));
+        assert_eq!(due(&schedule, 600 * S), ["slow"]);
+        assert_eq!(due(&schedule, 869 * S), ["slow"]);
+        // It has to be gone when the database is told.
+        assert_eq!(due(&schedule, 870 * S), ["slow", "web"]);
+        assert_eq!(due(&schedule, 900 * S), ["slow", "web", "db"]);
     }
 
     #[test]
@@ -162,6 +214,10 @@ mod tests {
         let guests = vec![guest("db", 10, 120), guest("web", 0, 100)];
         let schedule = Schedule::of(guests, Mono(900 * S), now);
         assert_eq!(due(&schedule, now.0), ["web", "db"]);
+    }
+
+    fn turn(schedule: &Schedule, now: u64) -> Vec<&str> {
+        schedule.turn(Mono(now)).map(|g| g.key.as_str()).collect()
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub mod stop;
 pub mod time;
 pub mod track;
 pub mod trigger;
+pub mod turns;
 pub mod verdict;
 pub mod ways;
 pub mod world;

@@ -33,6 +33,32 @@ pub enum StopWhy {
     Asked,
     /// Its own policy, as a sentence part.
     Policy(String),
+    /// For this reason, although it migrates: we may not abort that.
+    Migrating(Box<StopWhy>),
+}
+
+/// Said of a guest that is told while it migrates and nobody may abort that: virt-handler waits for the end of the
+/// migration (kubevirt-semantics 5).
+const STILL_MIGRATES: &str = "it still migrates, and with this node's rights that cannot be aborted (rbac/abort.yaml gives the right); it may be cut off";
+
+impl StopWhy {
+    /// Why a migration that stands in the way is aborted, as a sentence part.
+    pub fn of_abort(&self) -> String {
+        match self {
+            Self::Deadline | Self::NoTime => "it would not end in time".into(),
+            Self::NotMigratable(why) if why.is_empty() => {
+                "the VM cannot be live-migrated any more".into()
+            }
+            Self::NotMigratable(why) => format!("the VM cannot be live-migrated any more ({why})"),
+            Self::GivenUp { failed } => {
+                format!("it makes no progress, or has failed too often (attempt {failed})")
+            }
+            Self::Migrating(why) => why.of_abort(),
+            Self::WholeRack | Self::Asked | Self::Policy(_) => {
+                format!("its guest is to be shut down: {self}")
+            }
+        }
+    }
 }
 
 impl fmt::Display for StopWhy {
@@ -48,6 +74,7 @@ impl fmt::Display for StopWhy {
             Self::WholeRack => f.write_str("the whole rack goes down, so nobody is migrated"),
             Self::Asked => f.write_str("somebody asked to go now"),
             Self::Policy(why) => f.write_str(why),
+            Self::Migrating(why) => write!(f, "{why}; {STILL_MIGRATES}"),
         }
     }
 }

@@ -147,6 +147,8 @@ pub enum Wait {
     GivenUp,
     /// Its guest will be shut down, but not before a scheduled shutdown has come.
     Scheduled,
+    /// Its migration would not end before its guest needs the time: it waits for that moment.
+    TooLate,
     /// The node is not cordoned yet, and nothing is evicted before.
     Cordon {
         /// What stands in the way, empty when it is only a matter of a moment.
@@ -253,6 +255,9 @@ impl fmt::Display for Wait {
             }
             Self::Scheduled => f.write_str(
                 "cannot migrate: its guest is shut down when the scheduled shutdown has come, not before",
+            ),
+            Self::TooLate => f.write_str(
+                "not migrated any more, because that would not end in time: its guest is shut down when it needs the time that is left",
             ),
             Self::Cordon { why } if why.is_empty() => {
                 f.write_str("waiting for the node to be cordoned, nothing is evicted before")

@@ -1,4 +1,4 @@
-//! How long will it take? Memory ÷ rate for every VM, over the migration slots, longest first; corrected by what this
+//! How long will it take? Memory ÷ rate for every VM, over the migration slots, in the drain's own order; corrected by what this
 //! drain has seen. A range, never a moment: nobody knows how much a guest writes while it is copied.
 //!
 //! The rule to beat is xapi's (`max(240 s, bits ÷ 1 Gbit/s)`, peers.md 1.9): the same for every cluster, and blind to
@@ -11,6 +11,8 @@ pub use fit::{Fit, Seen};
 pub use span::{Span, words};
 
 use super::policy::Timing;
+use super::time::Mono;
+use super::turns::{Turns, Waiting};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -54,6 +56,14 @@ pub struct Job {
     pub stage: Stage,
     /// Its guest is shut down for want of another way, unless it is gone before; `None`: nobody does that.
     pub stop: Option<Stop>,
+}
+
+impl Job {
+    /// When the slot that it got is free again: its migration is aborted when its guest has to be told.
+    fn until(&self, free: Duration, ends: Duration) -> Duration {
+        self.stop
+            .map_or(ends, |stop| ends.min(stop.begins.max(free)))
+    }
 }
 
 /// When a guest that is still here is shut down.
@@ -133,7 +143,7 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
             }
             Stage::Moving(so_far) => {
                 let left = left_of(fit.runs(memory(job)), so_far);
-                slots.push(Reverse(left));
+                slots.push(Reverse(job.until(Duration::ZERO, left)));
                 Some(fit.span(left + fit.tail()))
             }
             Stage::Leaving(so_far) => Some(fit.span(left_of(fit.tail(), so_far))),
@@ -150,15 +160,13 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
     while slots.len() > count {
         slots.pop();
     }
-    // Longest first, as they are sent; of equal ones the first.
-    queued.sort_by_key(|at| (Reverse(jobs.get(*at).map(memory)), *at));
-    for at in queued {
+    for at in in_turn(queued, jobs, &fit, &slots) {
         let (Some(job), Some(vm)) = (jobs.get(at), vms.get_mut(at)) else {
             continue;
         };
         let Reverse(free) = slots.pop().unwrap_or_default();
         let end = free + fit.takes(memory(job));
-        slots.push(Reverse(end));
+        slots.push(Reverse(job.until(free, end)));
         *vm = Some(fit.span(end + fit.tail()));
     }
     for (vm, job) in vms.iter_mut().zip(jobs) {
@@ -179,6 +187,26 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
         unknown: vms.iter().filter(|vm| vm.is_none()).count(),
         vms,
     }
+}
+
+/// Those that wait, in the order in which they are sent.
+fn in_turn(
+    queued: Vec<usize>,
+    jobs: &[Job],
+    fit: &Fit,
+    slots: &BinaryHeap<Reverse<Duration>>,
+) -> Vec<usize> {
+    let mono = |span: Duration| Mono::default() + span;
+    let slots: Vec<Mono> = slots.iter().map(|Reverse(free)| mono(*free)).collect();
+    let wait = |job: &Job| Waiting {
+        memory: memory(job),
+        takes: fit.takes(memory(job)),
+        latest: job.stop.map(|stop| mono(stop.begins)),
+    };
+    let queue = queued.iter().filter_map(|at| jobs.get(*at));
+    let waiting: Vec<Waiting> = queue.map(wait).collect();
+    let order = Turns::of(&waiting, &slots).order.into_iter();
+    order.filter_map(|at| queued.get(at).copied()).collect()
 }
 
 /// Whatever comes first: its own end, or its stop.

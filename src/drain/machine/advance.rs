@@ -192,6 +192,12 @@ impl Machine {
             let fate = self.foresee(&case, &frame);
             let verdict = self.by_policy(verdict(&case, &frame), &case, &frame);
             let verdict = self.with_schedulers_words(verdict, case.migrations);
+            let verdict = match verdict {
+                Verdict::Evict(Lane::Migrate) if wanted.too_late.contains(key) => {
+                    Verdict::Wait(Wait::TooLate)
+                }
+                verdict => verdict,
+            };
             match &verdict {
                 Verdict::Evict(Lane::Migrate) if no_more => {}
                 Verdict::Evict(Lane::Migrate) => due.migrate.push((track.memory, key.clone())),
@@ -208,8 +214,12 @@ impl Machine {
         }
         due.aborts = std::mem::take(&mut wanted.aborts);
         self.note_wanted(&wanted, now);
-        // Longest first; equal ones by key, so that the order is the same on every run.
-        let longest = |a: &(u64, String), b: &(u64, String)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
+        // Longest first, unless somebody's moment comes earlier; equal ones by key, so that the order is the same on every run.
+        let place = |key: &String| wanted.turns.get(key).copied().unwrap_or(usize::MAX);
+        let longest = |a: &(u64, String), b: &(u64, String)| {
+            let by_place = place(&a.1).cmp(&place(&b.1));
+            by_place.then(b.0.cmp(&a.0)).then(a.1.cmp(&b.1))
+        };
         due.migrate.sort_by(longest);
         due.ask.sort_by(longest);
         due.stop
@@ -442,6 +452,6 @@ pub(super) struct Due {
     migrate: Vec<(u64, String)>,
     at_once: Vec<String>,
     pub(super) stop: Vec<(Duration, String, StopWhy)>,
-    aborts: Vec<(String, ObjectRef)>,
+    aborts: Vec<(String, ObjectRef, StopWhy)>,
     ask: Vec<(u64, String)>,
 }

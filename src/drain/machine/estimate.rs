@@ -6,7 +6,7 @@ use super::observe::is_still_here;
 use crate::drain::action::Level;
 use crate::drain::budgets::Class;
 use crate::drain::eta::{Fits, Forecast, Job, Knobs, Seen, Stage, Stop, fits, forecast, words};
-use crate::drain::fallback::{Guest, Schedule};
+use crate::drain::fallback::Schedule;
 use crate::drain::judge::Consentless;
 use crate::drain::plan::Scene;
 use crate::drain::policy::{OnDeadline, Pacing};
@@ -68,14 +68,11 @@ impl Machine {
             Ok(()) | Err(_) => return BTreeMap::new(),
         };
         let guests = self.guests_left(&Index::of(&self.picture));
-        let groups = Schedule::of(guests, drain.deadline, now).groups;
-        let stops = groups.into_iter().flat_map(|group| {
-            let begins = scheduled.unwrap_or_else(|| group.latest.left(now));
-            let stop = move |guest: Guest| {
-                let grace = guest.needs.saturating_sub(slack);
-                (guest.key, Stop { begins, grace })
-            };
-            group.guests.into_iter().map(stop)
+        let schedule = Schedule::of(guests, drain.deadline, now);
+        let stops = schedule.moments().map(|(guest, latest)| {
+            let begins = scheduled.unwrap_or_else(|| latest.left(now));
+            let grace = guest.needs.saturating_sub(slack);
+            (guest.key.clone(), Stop { begins, grace })
         });
         stops.collect()
     }
@@ -210,7 +207,10 @@ pub(super) fn going(verdict: &Verdict) -> Option<Going> {
                 Going::Ending
             }
             Wait::LeftAlone { stops_last: true } => Going::Last,
-            Wait::LeftAlone { stops_last: false } | Wait::GivenUp | Wait::Scheduled => Going::Stays,
+            Wait::LeftAlone { stops_last: false }
+            | Wait::GivenUp
+            | Wait::Scheduled
+            | Wait::TooLate => Going::Stays,
             Wait::HeldBack(_) | Wait::External | Wait::NamespaceTerminating => Going::Unknown,
         },
     })

@@ -13,6 +13,7 @@ use crate::drain::stop::{StopWhy, guest_grace};
 use crate::drain::time::Mono;
 use crate::drain::world::{PodView, VmiView};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 /// How the drain ends, as far as it was decided by the clock or by a person.
@@ -63,13 +64,13 @@ impl Machine {
         (asked || self.ending() == OnDeadline::ShutdownVms) && self.consent().is_ok()
     }
 
-    /// No migration is begun any more: nobody is migrated at all, or the time that is left belongs to the guests.
+    /// No migration is begun any more: the whole rack goes down, or somebody has asked to go now.
     pub(super) fn starts_no_more(&self) -> bool {
         let Some(drain) = &self.drain else {
             return false;
         };
         let rack = drain.trigger.as_ref().is_some_and(|t| t.shutdown_vms);
-        (rack || drain.falling.since.is_some()) && self.may_stop()
+        (rack || drain.falling.asked) && self.may_stop()
     }
 
     /// Whose guest is to be stopped now, and which migration stands in the way of that. Computed anew in every step:
@@ -91,8 +92,9 @@ impl Machine {
             }
             wanted
                 .wakes
-                .extend(schedule.next(now).map(|at| (at, "the next group")));
-            self.known_ends(index, &schedule, &mut wanted.stops, now);
+                .extend(schedule.next(now).map(|at| (at, "the next guest")));
+            self.queue_up(index, &schedule, &mut wanted, now);
+            self.known_ends(index, &schedule, &mut wanted, now);
             if wanted.falls_back {
                 self.due_ends(&schedule, &mut wanted.stops, now);
             }
@@ -120,7 +122,7 @@ impl Machine {
             .falls_back
             .then(|| drain.falling.since.unwrap_or(now));
         if begins {
-            self.tell_fallback(&wanted.schedule, now);
+            self.tell_fallback(wanted, now);
         }
     }
 
@@ -139,33 +141,40 @@ impl Machine {
         }
     }
 
-    fn tell_fallback(&mut self, schedule: &Schedule, now: Mono) {
+    /// What begins now. Guests that were told before are not counted: another process, or a known end, has told them.
+    fn tell_fallback(&mut self, wanted: &Wanted, now: Mono) {
         let Some(drain) = &self.drain else { return };
+        let schedule = &wanted.schedule;
+        let asked = drain.falling.asked;
         let left = drain.deadline.left(now);
-        let count: usize = schedule.groups.iter().map(|g| g.guests.len()).sum();
-        if count == 0 {
-            return;
-        }
-        let needs = super::show::span(schedule.longest);
-        let soon = super::show::span(left);
-        let text = if drain.falling.asked {
-            format!(
-                "as somebody has asked, the guests of the {count} VM(s) that are left are shut down now"
-            )
-        } else if schedule.longest > left + Duration::from_secs(1) {
-            format!(
-                "only {soon} are left until the deadline and one guest may take {needs} to shut down: the {count} VM(s) that are left are told at once, and some may be cut off"
-            )
-        } else if schedule.overlap {
-            format!(
-                "{soon} until the deadline: the guests of the {count} VM(s) that are left are shut down; there is no time for one group after the other, so they overlap"
-            )
-        } else {
-            format!(
-                "{soon} until the deadline: the guests of the {count} VM(s) that are left are shut down now, so that each gets its grace period (longest: {needs})"
-            )
+        let told = |guest: &Guest| {
+            self.tracks
+                .get(&guest.key)
+                .is_some_and(|t| t.stop.is_some())
         };
-        self.tell_once("fallback", Level::Warn, "FallingBack", text);
+        let all = schedule.moments().filter(|(guest, _)| !told(guest)).count();
+        let due: Vec<&Guest> = if asked {
+            schedule.turn(now).filter(|g| !told(g)).collect()
+        } else {
+            schedule.due(now).filter(|g| !told(g)).collect()
+        };
+        let Some(longest) = due.iter().map(|guest| guest.needs).max() else {
+            return;
+        };
+        let migrating = |guest: &&&Guest| {
+            let why = wanted.stops.get(&guest.key);
+            matches!(why, Some(StopWhy::Migrating(_)))
+        };
+        let fallback = Falls {
+            asked,
+            left,
+            longest,
+            due: due.len(),
+            all,
+            overlap: schedule.overlap,
+            migrating: due.iter().filter(migrating).count(),
+        };
+        self.tell_once("fallback", Level::Warn, "FallingBack", fallback.to_string());
     }
 
     /// Every guest that is still active here, with what its end needs.
@@ -204,12 +213,12 @@ impl Machine {
         let Some(falling) = self.drain.as_ref().map(|d| d.falling) else {
             return;
         };
-        let why = if falling.asked {
-            StopWhy::Asked
+        let (why, due): (_, Vec<&Guest>) = if falling.asked {
+            (StopWhy::Asked, schedule.turn(now).collect())
         } else {
-            StopWhy::Deadline
+            (StopWhy::Deadline, schedule.due(now).collect())
         };
-        for guest in schedule.due(now) {
+        for guest in due {
             stops
                 .entry(guest.key.clone())
                 .or_insert_with(|| why.clone());
@@ -231,4 +240,73 @@ impl Machine {
 pub(super) fn grace(pod: &PodView, vmi: Option<&VmiView>, extra: Duration) -> Duration {
     let known = vmi.map(|vmi| vmi.grace).filter(|grace| !grace.is_zero());
     known.unwrap_or_else(|| guest_grace(pod, extra))
+}
+
+/// What a fallback begins with.
+struct Falls {
+    asked: bool,
+    /// Until the deadline.
+    left: Duration,
+    /// What the guest that needs longest needs, of those that are told now.
+    longest: Duration,
+    /// Guests that are told now.
+    due: usize,
+    /// Guests that were not told before.
+    all: usize,
+    overlap: bool,
+    /// Of those that are told now: they migrate, and that cannot be aborted.
+    migrating: usize,
+}
+
+impl fmt::Display for Falls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (due, all) = (self.due, self.all);
+        let needs = super::show::span(self.longest);
+        let soon = super::show::span(self.left);
+        let who = if due == all {
+            format!("the {all} VM(s) that are left")
+        } else {
+            format!("{due} of the {all} VM(s) that are left")
+        };
+        if self.asked {
+            write!(
+                f,
+                "as somebody has asked, the guests of {who} are shut down now"
+            )?;
+        } else if self.longest > self.left + Duration::from_secs(1) {
+            write!(
+                f,
+                "only {soon} are left until the deadline and one guest may take {needs} to shut down: {who} are told at once, and some may be cut off"
+            )?;
+        } else if self.overlap {
+            write!(
+                f,
+                "{soon} until the deadline: the guests of {who} are shut down; there is no time for one group after the other, so they overlap"
+            )?;
+        } else if self.migrating > 0 {
+            write!(
+                f,
+                "{soon} until the deadline: the guests of {who} are shut down now (longest: {needs})"
+            )?;
+        } else {
+            write!(
+                f,
+                "{soon} until the deadline: the guests of {who} are shut down now, so that each gets its grace period (longest: {needs})"
+            )?;
+        }
+        if self.migrating > 0 {
+            write!(
+                f,
+                "; {} of them still migrate, which cannot be aborted with this node's rights (rbac/abort.yaml gives the right), and may be cut off",
+                self.migrating
+            )?;
+        }
+        match (due < all, self.asked) {
+            (false, _) => Ok(()),
+            (true, true) => f.write_str("; the others follow in their order"),
+            (true, false) => f.write_str(
+                "; the others when they need it themselves, unless they have moved by then",
+            ),
+        }
+    }
 }

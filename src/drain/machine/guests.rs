@@ -10,21 +10,27 @@ use crate::drain::stop::{HandlerDoubt, StopNote, StopWhy, Stopping, handler_aliv
 use crate::drain::time::Mono;
 use crate::drain::track::Abort;
 use crate::drain::world::ObjectRef;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is wanted of the guests in one step.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     /// Guests that are to be stopped now, by the keys of their tracks, and why.
     pub(super) stops: BTreeMap<String, StopWhy>,
-    /// Migrations that are to be aborted first.
-    pub(super) aborts: Vec<(String, ObjectRef)>,
+    /// Migrations that are to be aborted first, and why.
+    pub(super) aborts: Vec<(String, ObjectRef, StopWhy)>,
     /// When to look again.
     pub(super) wakes: Vec<(Mono, &'static str)>,
     /// Guests are stopped because the deadline is near.
     pub(super) falls_back: bool,
     /// Who is left, in which order.
     pub(super) schedule: Schedule,
+    /// Places in the queue, where that is not simply the longest first.
+    pub(super) turns: BTreeMap<String, usize>,
+    /// VMs that would not be gone before their guests need the time.
+    pub(super) without: BTreeSet<String>,
+    /// VMs whose migration is not begun any more, because it would not end in time.
+    pub(super) too_late: BTreeSet<String>,
 }
 
 /// Deletions pass no webhook of KubeVirt's, so more of them may be on the wire than evictions.
@@ -129,8 +135,8 @@ impl Machine {
     }
 
     /// Asks for the end of migrations that stand in the way of a stop.
-    pub(super) fn send_aborts(&mut self, aborts: Vec<(String, ObjectRef)>, now: Mono) {
-        for (key, migration) in aborts {
+    pub(super) fn send_aborts(&mut self, aborts: Vec<(String, ObjectRef, StopWhy)>, now: Mono) {
+        for (key, migration, why) in aborts {
             let Some(track) = self.tracks.get_mut(&key) else {
                 continue;
             };
@@ -140,8 +146,9 @@ impl Machine {
                 refused: String::new(),
             });
             let text = format!(
-                "{}: its migration is aborted, because it would not end in time",
-                track.vm
+                "{}: its migration is aborted, because {}",
+                track.vm,
+                why.of_abort()
             );
             let vmi = track.vmi();
             self.tell_vm(Level::Info, "MigrationAborting", text, vmi);

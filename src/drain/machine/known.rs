@@ -1,15 +1,17 @@
 //! Which VMs are known not to move, or not in time? Nothing is gained by waiting for the deadline with those.
 
 use super::Machine;
+use super::guests::Wanted;
 use super::index::Index;
 use crate::drain::answer::Answer;
 use crate::drain::fallback::Schedule;
 use crate::drain::stop::StopWhy;
 use crate::drain::time::Mono;
 use crate::drain::track::Track;
+use crate::drain::turns::{Turns, Waiting};
 use crate::drain::ways::Way;
 use crate::drain::world::Strategy;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// So many times its estimate, a migration counts as one without progress.
@@ -21,7 +23,7 @@ impl Machine {
         &self,
         index: &Index<'_>,
         schedule: &Schedule,
-        stops: &mut BTreeMap<String, StopWhy>,
+        wanted: &mut Wanted,
         now: Mono,
     ) {
         let rack = self
@@ -29,7 +31,7 @@ impl Machine {
             .as_ref()
             .and_then(|d| d.trigger.as_ref())
             .is_some_and(|t| t.shutdown_vms);
-        let no_time = self.without_time(index, schedule, now);
+        let short = self.is_short();
         for (at, group) in schedule.groups.iter().enumerate() {
             for guest in &group.guests {
                 let Some(track) = self.tracks.get(&guest.key) else {
@@ -45,36 +47,39 @@ impl Machine {
                     Some(StopWhy::WholeRack)
                 } else if at == 0 {
                     let never = self.will_not_move(index, track, now);
-                    never.or_else(|| no_time.contains(&guest.key).then_some(StopWhy::NoTime))
+                    let no_time = short && wanted.without.contains(&guest.key);
+                    never.or_else(|| no_time.then_some(StopWhy::NoTime))
                 } else {
                     None
                 };
                 if let Some(why) = why {
-                    stops.insert(guest.key.clone(), why);
+                    wanted.stops.insert(guest.key.clone(), why);
                 }
             }
         }
     }
 
-    /// In a short drain: VMs whose migration would not end before their guests need the time. The schedule is the one
-    /// that the drain itself follows: longest first, over the slots of this node.
-    fn without_time(&self, index: &Index<'_>, schedule: &Schedule, now: Mono) -> BTreeSet<String> {
+    /// Nothing is gained by waiting in a drain that may not take longer (a UPS, a small limit of logind's).
+    fn is_short(&self) -> bool {
+        let short = self.policy.timing.short_drain;
+        let drain = self.drain.as_ref();
+        drain.is_some_and(|d| d.deadline.since(d.started) <= short)
+    }
+
+    /// Who is migrated when, over the slots of this node, and who would not be gone before the guest needs the time.
+    pub(super) fn queue_up(
+        &self,
+        index: &Index<'_>,
+        schedule: &Schedule,
+        wanted: &mut Wanted,
+        now: Mono,
+    ) {
         let timing = self.policy.timing;
-        let Some(drain) = &self.drain else {
-            return BTreeSet::new();
-        };
-        if drain.deadline.since(drain.started) > timing.short_drain {
-            return BTreeSet::new();
-        }
-        let per_node = self
-            .picture
-            .kubevirt
-            .seen()
-            .map_or(1, |k| k.per_node.max(1));
+        let kubevirt = self.picture.kubevirt.seen();
+        let per_node = kubevirt.map_or(1, |k| k.per_node.max(1));
         let mut slots = vec![now; usize::try_from(per_node).unwrap_or(1)];
-        let guests = schedule.groups.iter().flat_map(|group| &group.guests);
-        let mut waiting = Vec::new();
-        for guest in guests {
+        let mut queue = BTreeMap::new();
+        for (guest, latest) in schedule.moments() {
             let Some(track) = self.tracks.get(&guest.key).filter(|t| t.stop.is_none()) else {
                 continue;
             };
@@ -82,29 +87,42 @@ impl Machine {
             let sent = track.accepted.or(track.first_post);
             let copies = Self::copying(index, track);
             match copies.or(sent.map(|at| at + timing.set_up)) {
-                Some(since) => take_slot(&mut slots, (since + self.estimate(track)).max(now)),
+                Some(since) => {
+                    let ends = (since + self.estimate(track)).max(now);
+                    // It may be stuck: at its own moment its slot is free at the latest.
+                    take_slot(&mut slots, ends.min(latest.max(now)));
+                }
                 None if self.takes_a_slot(index, track) => {
-                    waiting.push((track.memory, &guest.key, track));
+                    let vm = Waiting {
+                        memory: track.memory,
+                        takes: timing.set_up + self.estimate(track),
+                        latest: Some(latest),
+                    };
+                    queue.insert(&guest.key, vm);
                 }
                 None => {}
             }
         }
-        waiting.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-        let mut without = BTreeSet::new();
-        for (_, key, track) in waiting {
-            let begins = slots.iter().min().copied().unwrap_or(now);
-            let ends = begins + timing.set_up + self.estimate(track);
-            if ends <= self.latest_stop(index, track) {
-                take_slot(&mut slots, ends);
-            } else {
-                without.insert(key.clone());
-            }
+        let (keys, waiting): (Vec<_>, Vec<_>) = queue.into_iter().unzip();
+        let late = |vm: &Waiting| vm.latest.is_some_and(|latest| now + vm.takes > latest);
+        let too_late = keys.iter().zip(&waiting).filter(|(_, vm)| late(vm));
+        if wanted.falls_back {
+            wanted.too_late = too_late.map(|(key, _)| (*key).clone()).collect();
         }
-        without
+        let turns = Turns::of(&waiting, &slots);
+        let key = |at: &usize| keys.get(*at).map(|key| (*key).clone());
+        wanted.without = turns.without.iter().filter_map(key).collect();
+        if turns.hurries {
+            let order = turns.order.iter().filter_map(key).enumerate();
+            wanted.turns = order.map(|(at, key)| (key, at)).collect();
+        }
     }
 
     /// It would be migrated, as far as is known.
     fn takes_a_slot(&self, index: &Index<'_>, track: &Track) -> bool {
+        if matches!(track.lot.choice.way, Way::Shutdown | Way::Restart) {
+            return false;
+        }
         let Some(vmi) = index.vmi_of(track) else {
             return !matches!(track.class, Some(Answer::Granted));
         };

@@ -269,6 +269,7 @@ fn waiting_phase(track: &Track, why: &Wait) -> VmPhase {
         | Wait::NamespaceTerminating
         | Wait::Retry { .. }
         | Wait::Scheduled
+        | Wait::TooLate
         | Wait::OwnerUnread
         | Wait::LeftAlone { .. }
         | Wait::GivenUp

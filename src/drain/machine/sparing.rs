@@ -7,7 +7,7 @@ use super::guests::Wanted;
 use super::index::Index;
 use crate::drain::stop::StopWhy;
 use crate::drain::time::Mono;
-use crate::drain::track::Track;
+use crate::drain::track::{Abort, Track};
 use crate::drain::world::{MigrationPhase, MigrationState, MigrationView, VmiView};
 
 /// What an estimate is worth: a migration counts as fitting when one and a half times its estimate fits.
@@ -29,9 +29,15 @@ impl Machine {
                 continue;
             }
             if let Some(open) = self.to_abort(index, track) {
-                wanted.aborts.push((key.clone(), open.migration.clone()));
+                let migration = open.migration.clone();
+                wanted.aborts.push((key.clone(), migration, why.clone()));
             }
             if self.stops_in_migration(index, track, &why, wanted, now) {
+                let why = if self.may_abort(track) {
+                    why
+                } else {
+                    StopWhy::Migrating(Box::new(why))
+                };
                 wanted.stops.insert(key, why);
             }
         }
@@ -59,7 +65,7 @@ impl Machine {
     }
 
     /// Although it migrates: an abort takes too long, or is not possible, and there is no more time. virt-handler then
-    /// waits for the end of the migration, so nothing is lost by that.
+    /// waits for the end of the migration, so nothing is lost by that; but the guest may be cut off, which is said.
     fn stops_in_migration(
         &self,
         index: &Index<'_>,
@@ -77,6 +83,12 @@ impl Machine {
             .wakes
             .extend(late.map(|at| (at, "an abort that takes long")));
         matches!(why, StopWhy::WholeRack) || now >= latest || late.is_some_and(|at| now >= at)
+    }
+
+    /// Its migration can be seen, and nobody has refused to abort it.
+    fn may_abort(&self, track: &Track) -> bool {
+        let refused = |a: &Abort| !a.refused.is_empty();
+        self.picture.migrations.seen().is_some() && !track.abort.as_ref().is_some_and(refused)
     }
 
     /// When its own stop has to be asked for at the latest.

@@ -521,3 +521,25 @@ fn a_dead_virt_handler_is_in_the_plan() {
         dead.vms[1].says
     );
 }
+
+#[test]
+fn a_guest_that_has_to_be_told_before_it_could_move_is_shut_down() {
+    let mut survey = full(&[
+        ("long", Strategy::LiveMigrate, true),
+        ("web", Strategy::LiveMigrate, true),
+    ]);
+    if let Sight::Seen { value: vmis, .. } = &mut survey.picture.vmis {
+        vmis[0].grace = Duration::from_secs(350);
+    }
+    let mut short = scene();
+    short.hold.limit = Some(Duration::from_secs(360));
+    let found = plan(&survey, &Answers::new(), &short);
+    assert_eq!(fates(&found), [("long", "shut_down"), ("web", "migrates")]);
+    assert!(found.vms[0].says.contains("no time for its migration"));
+    assert_eq!((found.exit(), found.time.fits.as_str()), (PLAN_EXIT, "no"));
+    assert!(found.time.says.contains("1 VM(s)"), "{}", found.time.says);
+    // Nobody is shut down for that.
+    short.policy.on_deadline = OnDeadline::Hold;
+    let held = plan(&survey, &Answers::new(), &short);
+    assert_eq!((fates(&held)[0].1, held.exit()), ("migrates", 0));
+}

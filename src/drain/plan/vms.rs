@@ -17,6 +17,8 @@ use std::time::Duration;
 pub(super) struct Row<'a> {
     pub(super) shown: PlanVm,
     pub(super) fate: Fate,
+    /// What becomes of it when there is no time for its migration.
+    pub(super) late: Fate,
     pub(super) pod: &'a PodView,
     pub(super) vmi: Option<&'a VmiView>,
     /// Budgets over its pod.
@@ -66,8 +68,10 @@ fn row<'a>(
     let owner = vmi.map_or_else(Owner::default, |vmi| owner_of(vmi, vm));
     let choice = chosen(&scene.policy.ways, &pod.vm, Some(pod), vm);
     let known = known(pod, vmi, (&owner, choice.way), survey, answer, scene);
+    let late = fate(&facts(Course::Refused, vmi, (&owner, choice.way), survey, scene));
     let mut row = Row {
         fate: known.fate,
+        late,
         pod,
         vmi,
         pdbs,
@@ -162,18 +166,7 @@ fn known(
     if starting && matches!(course, Course::Refused | Course::Unknown) {
         return unsettled("is still starting; KubeVirt does not know yet whether it can migrate");
     }
-    let facts = Facts {
-        course,
-        reason: vmi.map_or("", |vmi| &vmi.not_migratable),
-        owner,
-        way,
-        consent: scene.consent(),
-        // Where the Node cannot be seen, nothing speaks against it.
-        handler: handler(survey, scene).unwrap_or(Ok(())),
-        gives_up: scene.policy.on_deadline == OnDeadline::ShutdownVms,
-        host_goes: true,
-    };
-    let fate = fate(&facts);
+    let fate = fate(&facts(course, vmi, (owner, way), survey, scene));
     // A guest that is stopped by the deletion of its pod asks no budget.
     let stops = course == Course::Stops
         || (course == Course::Unknown
@@ -198,6 +191,26 @@ fn known(
             by,
             asks_budgets,
         },
+    }
+}
+
+fn facts<'a>(
+    course: Course,
+    vmi: Option<&'a VmiView>,
+    (owner, way): (&'a Owner, Way),
+    survey: &Survey,
+    scene: &Scene,
+) -> Facts<'a> {
+    Facts {
+        course,
+        reason: vmi.map_or("", |vmi| &vmi.not_migratable),
+        owner,
+        way,
+        consent: scene.consent(),
+        // Where the Node cannot be seen, nothing speaks against it.
+        handler: handler(survey, scene).unwrap_or(Ok(())),
+        gives_up: scene.policy.on_deadline == OnDeadline::ShutdownVms,
+        host_goes: true,
     }
 }
 

@@ -84,7 +84,8 @@ impl Machine {
         if all && rack {
             due.extend(here.iter().map(|t| t.pod.uid.clone()));
         } else if all {
-            due.extend(schedule.due(now).map(|g| g.key.clone()));
+            // Nobody can be migrated from here: the group's turn has come.
+            due.extend(schedule.turn(now).map(|g| g.key.clone()));
         }
         // What was asked for before is asked for until it is taken.
         due.extend(

@@ -62,19 +62,83 @@ fn guests_are_told_so_early_that_each_gets_its_grace_period() {
     story.accepted("a").accepted("b").wait(409);
     assert_eq!((stops(&story), story.phase()), (vec![], Phase::Evacuating));
     story.wait(2);
-    // 600 less 180 and the slack of 10; the one that needs longest is first.
-    assert_eq!(stops(&story), ["a", "b"]);
+    // 600 less 180 and the slack of 10.
+    assert_eq!(stops(&story), ["a"]);
     assert_eq!(story.phase(), Phase::FallingBack);
+    assert!(story.was_told("1 of the 2 VM(s) that are left are shut down now"));
     assert!(story.was_told("so that each gets its grace period (longest: 3m 10s)"));
     let record = story.record.clone().unwrap();
-    assert_eq!(record.stops.len(), 2);
+    assert_eq!(record.stops.len(), 1);
     assert_eq!(record.stops[0].vmi.name, "a");
     assert_eq!(story.row("a").phase, VmPhase::ShuttingDown);
     assert!(story.row("a").says.contains("by us"));
-    ends(&mut story, "b");
     ends(&mut story, "a");
+    story.wait(148);
+    assert_eq!(stops(&story), ["a"], "the other one may still move");
+    story.wait(2);
+    assert_eq!(stops(&story), ["a", "b"]);
+    ends(&mut story, "b");
     assert_eq!((story.exit(), story.asked_logind), (Some(0), 1));
     assert_eq!(story.row("a").phase, VmPhase::ShutDown);
+}
+
+#[test]
+fn others_are_migrated_while_one_guest_is_shut_down() {
+    let mut story = story();
+    story.vm("long").vm("w1").vm("w2");
+    grace(&mut story, "long", 400);
+    story.trigger_with(ordered(600));
+    story.accepted("long").accepted("w1").wait(191);
+    assert_eq!(stops(&story), ["long"]);
+    assert_eq!(story.real("w2"), 0, "both slots were taken");
+    story.moves("w1");
+    assert_eq!(story.real("w2"), 1);
+    assert_eq!(stops(&story), ["long"]);
+}
+
+#[test]
+fn what_would_not_end_in_time_is_not_begun_in_the_fallback() {
+    let mut story = story();
+    story.vm("long").vm("w1").vm("huge");
+    story.pod("huge").memory = Some(4 << 40);
+    story.pod("long").memory = Some(5 << 40);
+    story.pod("w1").memory = Some(6 << 40);
+    grace(&mut story, "long", 400);
+    story.trigger_with(ordered(600));
+    story.accepted("long").accepted("w1").wait(191);
+    story.moves("w1");
+    assert_eq!(story.real("huge"), 0);
+    assert!(story.row("huge").says.contains("would not end in time"));
+}
+
+#[test]
+fn one_that_has_to_be_told_early_is_migrated_first() {
+    let mut story = story();
+    story.vm("big1").vm("big2").vm("long");
+    story.pod("big1").memory = Some(64 << 30);
+    story.pod("big2").memory = Some(64 << 30);
+    story.pod("long").memory = Some(1 << 30);
+    grace(&mut story, "long", 560);
+    story.trigger_with(ordered(600));
+    assert_eq!(story.asked(), ["long", "big1"]);
+}
+
+#[test]
+fn an_abort_says_why_and_a_release_whom_it_tells_first() {
+    let mut story = story();
+    story.vm("a").vm("db");
+    story.pod("db").stop_order = Some("10".into());
+    story.shutdown().accepted("a");
+    story.migration("a", "m1", MigrationPhase::Running);
+    story.show().wait(10);
+    story.release(Ending::ShutdownVms);
+    assert_eq!(story.deletions, ["m1"]);
+    assert!(story.was_told(
+        "its migration is aborted, because its guest is to be shut down: somebody asked to go now"
+    ));
+    assert!(story.was_told(
+        "1 of the 2 VM(s) that are left are shut down now; the others follow in their order"
+    ));
 }
 
 #[test]
@@ -92,7 +156,10 @@ fn databases_are_last() {
     story.wait(20);
     assert_eq!(stops(&story), ["web"]);
     ends(&mut story, "web");
-    assert_eq!(stops(&story), ["web", "db"], "its turn has come early");
+    story.wait(18);
+    assert_eq!(stops(&story), ["web"], "it may still move");
+    story.wait(2);
+    assert_eq!(stops(&story), ["web", "db"]);
 }
 
 #[test]
@@ -475,4 +542,7 @@ fn base_tier_falls_back_as_well() {
     assert_eq!(stops(&story), [""; 0]);
     story.wait(2);
     assert_eq!(stops(&story), ["a"]);
+    assert!(story.was_told("1 of them still migrate, which cannot be aborted"));
+    assert!(story.row("a").says.contains("it may be cut off"));
+    assert!(!story.was_told("so that each gets its grace period"));
 }
