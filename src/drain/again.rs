@@ -5,6 +5,7 @@ use super::answer::Reply;
 use super::time::Mono;
 use super::world::{ObjectRef, RunStrategy, VmName};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// A VM to be started again, in the record: written down before its guest is asked to stop.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -18,6 +19,23 @@ pub struct StartNote {
     pub run: RunStrategy,
     /// On another node as soon as it has stopped (policy `restart`), not only when the node is given back.
     pub at_once: bool,
+    /// How long its pod may take to end, in seconds: its end may come after the drain's own.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub grace: u64,
+    /// Its end was seen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
+    /// The node was given back before it could be started: nothing is waited for any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub due: bool,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands a reference over"
+)]
+fn is_zero(seconds: &u64) -> bool {
+    *seconds == 0
 }
 
 impl StartNote {
@@ -36,6 +54,9 @@ impl StartNote {
     }
 }
 
+/// How long a start is tried quickly before a person hears of it.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A start that is owed, and how far it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Owed {
@@ -49,17 +70,43 @@ pub struct Owed {
     pub tries: u32,
     /// No request before this moment.
     pub not_before: Mono,
+    /// Until when "it runs" may mean that its end is still to come; from the first such answer.
+    pub runs_until: Option<Mono>,
+    /// It was told that it could not be started so far.
+    pub told: bool,
 }
 
 impl Owed {
+    /// How long "it runs already" is not believed: KubeVirt may not have noticed its end, or that is still to come.
+    pub fn patience(&self) -> Duration {
+        let grace = if self.note.ended { 0 } else { self.note.grace };
+        Duration::from_secs(grace) + PATIENCE
+    }
+
+    /// A request may be sent at once, and the patience begins anew.
+    pub fn is_due(&mut self) {
+        self.due = true;
+        self.not_before = Mono::default();
+        self.runs_until = None;
+    }
+
+    /// Its end was seen: from here on "it runs" has another meaning.
+    pub fn has_ended(&mut self) {
+        self.note.ended = true;
+        self.runs_until = None;
+        self.not_before = Mono::default();
+    }
+
     /// Not asked for yet.
     pub fn new(note: StartNote) -> Self {
         Self {
-            due: note.at_once,
+            due: note.at_once || note.due,
             note,
             in_flight: false,
             tries: 0,
             not_before: Mono::default(),
+            runs_until: None,
+            told: false,
         }
     }
 }

@@ -130,11 +130,13 @@ pub struct StopNote {
 impl StopNote {
     /// What a cancel has to say about it.
     pub fn cannot_be_taken_back(&self) -> String {
-        format!(
-            "the guest of {} was already told to shut down, which cannot be taken back",
-            self.vmi
-        )
+        told_to_stop(&self.vmi)
     }
+}
+
+/// What a cancel has to say about a guest that shuts down.
+pub fn told_to_stop(vmi: &ObjectRef) -> String {
+    format!("the guest of {vmi} was already told to shut down, which cannot be taken back")
 }
 
 /// Why virt-handler is not known to be alive. Without it the guest gets no ACPI event: it would be killed.

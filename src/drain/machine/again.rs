@@ -2,7 +2,7 @@
 //! back.
 //!
 //! What is owed outlives the drain and the boot: it stays in the record until KubeVirt has taken the request, or until
-//! it was told that a person has to do it.
+//! its answer is final. A guest that still shuts down when its drain ends is owed its start as well.
 
 use super::Machine;
 use super::pending::Pending;
@@ -10,12 +10,18 @@ use crate::drain::action::{Action, Fault, Level};
 use crate::drain::again::{Owed, StartNote, Started, judge};
 use crate::drain::answer::Reply;
 use crate::drain::fate::{Again, Fate, again, restarts_by_itself};
+use crate::drain::status::VmPhase;
+use crate::drain::stop::told_to_stop;
 use crate::drain::time::Mono;
 use crate::drain::track::{Track, doubled};
 use crate::drain::world::VmName;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// How often a start is tried before a person is asked: with growing pauses about two minutes.
+/// How often a start is tried quickly before a person hears of it: with growing pauses about two minutes.
 const TRIES: u32 = 12;
+/// Longest pause between later tries.
+const SLOW: Duration = Duration::from_secs(300);
 /// Phase in the record of a drain of which nothing but starts is left.
 pub(super) const ENDED: &str = "ended";
 /// Requests at the same time.
@@ -27,7 +33,33 @@ impl Machine {
         let Some(note) = self.tracks.get(key).and_then(start_note) else {
             return;
         };
-        self.owed.insert(note.vm.clone(), Owed::new(note));
+        let new = || Owed::new(note.clone());
+        let owed = self.owed.entry(note.vm.clone()).or_insert_with(new);
+        if owed.note.vmi_uid != note.vmi_uid {
+            *owed = new();
+        }
+        owed.has_ended();
+    }
+
+    /// A drain ends while guests still shut down for it: what will be owed to them once they have ended. Nobody looks at
+    /// them any more, but KubeVirt refuses to start what still runs.
+    pub(super) fn owe_what_ends(&mut self) {
+        let ends = self.tracks.values().filter(|t| shuts_down(t));
+        for note in ends.filter_map(start_note).collect::<Vec<_>>() {
+            let known = self.owed.get(&note.vm);
+            if known.is_none_or(|owed| owed.note.vmi_uid != note.vmi_uid) {
+                self.owed.insert(note.vm.clone(), Owed::new(note));
+            }
+        }
+    }
+
+    /// What a cancel cannot take back: guests that are shutting down because an eviction was granted.
+    pub(super) fn evictions_remain(&mut self) {
+        let evicted = |t: &&Track| shuts_down(t) && t.stop.is_none();
+        let evicted = self.tracks.values().filter(evicted).map(Track::vmi);
+        for vmi in evicted.collect::<Vec<_>>() {
+            self.remains(told_to_stop(&vmi));
+        }
     }
 
     /// The VM has moved or runs again: nothing is owed to it.
@@ -40,14 +72,23 @@ impl Machine {
         let asked = |t: &&Track| {
             let post = t.in_flight.is_some_and(|(_, dry)| !dry);
             let stops = t.lot.fate.as_ref().is_some_and(Fate::stops_guest);
-            t.ended.is_none() && (t.granted.is_some() || t.stop.is_some() || (post && stops))
+            let told = t.granted.is_some() || t.stop.is_some() || (post && stops);
+            told && is_unended(t)
         };
         let coming = self.tracks.values().filter(asked).filter_map(start_note);
-        let mut all: Vec<_> = self.owed.values().map(|owed| owed.note.clone()).collect();
-        all.extend(coming);
-        all.sort();
-        all.dedup();
-        all
+        let owed = self.owed.values().map(|owed| StartNote {
+            due: owed.due && !owed.note.at_once,
+            ..owed.note.clone()
+        });
+        // What is owed knows more of a guest than its track does, unless that is of a newer one.
+        let mut all: BTreeMap<VmName, StartNote> = BTreeMap::new();
+        for note in owed.chain(coming) {
+            let known = all.get(&note.vm);
+            if known.is_none_or(|known| known.vmi_uid != note.vmi_uid) {
+                all.insert(note.vm.clone(), note);
+            }
+        }
+        all.into_values().collect()
     }
 
     /// From a record.
@@ -60,7 +101,7 @@ impl Machine {
     /// The node is given back: everything that is owed is due.
     pub(super) fn starts_due(&mut self) {
         for owed in self.owed.values_mut() {
-            owed.due = true;
+            owed.is_due();
         }
     }
 
@@ -68,6 +109,7 @@ impl Machine {
     pub(super) fn starts_wait(&mut self) {
         for owed in self.owed.values_mut() {
             owed.due = owed.note.at_once;
+            owed.note.due = false;
         }
     }
 
@@ -103,48 +145,78 @@ impl Machine {
     /// A start was answered.
     pub(super) fn start_answered(&mut self, vm: &VmName, result: Result<Reply, Fault>, now: Mono) {
         let timing = self.policy.timing;
-        let jitter = self.jitter();
+        let jitter = 0.85 + 0.3 * self.jitter();
         let Some(owed) = self.owed.get_mut(vm) else {
             return;
         };
         owed.in_flight = false;
+        owed.tries = owed.tries.saturating_add(1);
         let note = owed.note.clone();
         let answer = judge(result);
-        if matches!(answer, Started::Runs | Started::Later(_)) && owed.tries < TRIES {
-            owed.tries += 1;
-            let pause = doubled(timing.retry_first, timing.retry_most, owed.tries);
-            owed.not_before = now + pause.mul_f64(0.85 + 0.3 * jitter);
-            return;
-        }
-        self.owed.remove(vm);
-        let why = match answer {
+        let slow = match &answer {
+            Started::Later(_) => owed.tries > TRIES,
+            Started::Runs => {
+                let patience = owed.patience();
+                if now >= *owed.runs_until.get_or_insert(now + patience) {
+                    return self.runs_for_good(&note);
+                }
+                false
+            }
             Started::Yes => {
                 let text = format!("{vm}: is started again after this drain has shut it down");
-                self.tell_vm(Level::Info, "VmStarted", text, note.vmi());
-                return self.persist_owed();
-            }
-            Started::Runs => {
-                let text = format!("{vm}: runs again without our doing");
-                self.tell_vm(Level::Info, "VmRuns", text, note.vmi());
-                return self.persist_owed();
+                return self.start_over(&note, Level::Info, "VmStarted", text);
             }
             Started::Gone => {
                 let text = format!("{vm}: is not started again, it was deleted meanwhile");
-                self.tell_vm(Level::Info, "VmGone", text, note.vmi());
-                return self.persist_owed();
+                return self.start_over(&note, Level::Info, "VmGone", text);
             }
             Started::Denied => {
-                "right update on virtualmachines/start is missing; rbac/start.yaml gives it".into()
+                let why =
+                    "right update on virtualmachines/start is missing; rbac/start.yaml gives it";
+                let text = cannot_start(&note, why, "start it");
+                self.start_over(&note, Level::Warn, "VmNotStarted", text.clone());
+                self.not_started.insert(note.vm, text);
+                return;
             }
-            Started::Later(why) => why,
         };
+        let pause = if slow {
+            doubled(timing.retry_most, SLOW, owed.tries - TRIES)
+        } else {
+            doubled(timing.retry_first, timing.retry_most, owed.tries)
+        };
+        owed.not_before = now + pause.mul_f64(jitter);
+        if let Started::Later(why) = answer
+            && slow
+            && !owed.told
+        {
+            owed.told = true;
+            let text = cannot_start(&note, &why, "that is tried again now and then; or start it");
+            self.not_started.insert(note.vm.clone(), text.clone());
+            self.tell_vm(Level::Warn, "VmNotStarted", text, note.vmi());
+        }
+    }
+
+    /// KubeVirt says that it runs, and has had time to notice its end.
+    fn runs_for_good(&mut self, note: &StartNote) {
+        let vm = &note.vm;
+        if note.ended {
+            let text = format!("{vm}: runs again without our doing");
+            return self.start_over(note, Level::Info, "VmRuns", text);
+        }
         let text = format!(
-            "{vm}: was shut down by this drain, is stopped (runStrategy {}) and could not be started again ({why}); start it by hand: {}",
+            "{vm}: was told to shut down by this drain and still runs after its grace period (or again: its end was not seen). It is not started by us any more; KubeVirt leaves it stopped when it ends (runStrategy {}); start it by hand then: {}",
             note.run.word(),
             note.by_hand()
         );
-        self.not_started.push(text.clone());
-        self.tell_vm(Level::Warn, "VmNotStarted", text, note.vmi());
+        self.start_over(note, Level::Warn, "VmNotStarted", text.clone());
+        self.not_started.insert(note.vm.clone(), text);
+    }
+
+    /// Nothing is owed to it any more.
+    fn start_over(&mut self, note: &StartNote, level: Level, reason: &'static str, text: String) {
+        self.owed.remove(&note.vm);
+        self.not_started.remove(&note.vm);
+        self.tell_vm(level, reason, text, note.vmi());
         self.persist_owed();
     }
 
@@ -156,6 +228,27 @@ impl Machine {
             None => {}
         }
     }
+}
+
+/// Why a start does not work, and what a person can do.
+fn cannot_start(note: &StartNote, why: &str, what: &str) -> String {
+    format!(
+        "{}: was shut down by this drain, is stopped (runStrategy {}) and could not be started again ({why}); {what} by hand: {}",
+        note.vm,
+        note.run.word(),
+        note.by_hand()
+    )
+}
+
+/// Its end was not seen by this drain.
+fn is_unended(track: &Track) -> bool {
+    track.ended.is_none_or(|(phase, _)| phase == VmPhase::Left)
+}
+
+/// Its guest is on its way down because of this drain.
+fn shuts_down(track: &Track) -> bool {
+    let ours = track.evicted() && track.asked_to_end() && track.stopped_by.is_empty();
+    ours && is_unended(track) && track.moved_to.is_none()
 }
 
 /// What will be owed to a VM once its guest has ended by our doing.
@@ -176,5 +269,8 @@ fn start_note(track: &Track) -> Option<StartNote> {
         vmi_uid: track.vmi_uid.clone(),
         run,
         at_once,
+        grace: track.grace.as_secs(),
+        ended: false,
+        due: false,
     })
 }

@@ -415,6 +415,7 @@ impl Machine {
             let text = left_sentence(&track.vm, &track.says);
             left.push((track.vmi(), stopped, text));
         }
+        self.owe_what_ends();
         for (vm, _, text) in &left {
             self.tell_vm(Level::Warn, "VmLeft", text.clone(), vm.clone());
         }

@@ -175,7 +175,7 @@ pub struct Machine {
     /// VMs that were shut down for a drain and that nobody else starts again.
     owed: BTreeMap<VmName, Owed>,
     /// Those that could not be started, each as a sentence.
-    not_started: Vec<String>,
+    not_started: BTreeMap<VmName, String>,
     seed: u64,
     ids: u64,
 }
@@ -209,7 +209,7 @@ impl Machine {
             told: BTreeMap::new(),
             restore: None,
             owed: BTreeMap::new(),
-            not_started: Vec::new(),
+            not_started: BTreeMap::new(),
             seed: seed | 1,
             ids: 0,
         }

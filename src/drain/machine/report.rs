@@ -134,7 +134,7 @@ impl Machine {
             out.extend(drain.undo.remains.iter().cloned());
         }
         out.extend(self.restore_warning(now));
-        out.extend(self.not_started.iter().cloned());
+        out.extend(self.not_started.values().cloned());
         // In the stop jobs the lock holds nothing any more, so nothing about it can matter.
         let matters = !self.drain.as_ref().is_some_and(|d| d.stopping);
         let trouble = Some(&self.hold.trouble).filter(|text| matters && !text.is_empty());

@@ -51,6 +51,7 @@ impl Machine {
         for stop in self.stops_ours() {
             self.remains(stop.cannot_be_taken_back());
         }
+        self.evictions_remain();
         self.tell_of_schedule();
         self.retry_done();
         self.keep_pending(|p| {
@@ -358,6 +359,9 @@ impl Machine {
     fn cancel_done(&mut self) {
         self.tell_of_kubelet();
         self.tell_of_taint();
+        // Granted since the cancel began.
+        self.evictions_remain();
+        self.owe_what_ends();
         let Some(drain) = &mut self.drain else { return };
         let at_deadline = matches!(drain.exit, Some(3 | 7));
         self.phase = if at_deadline {

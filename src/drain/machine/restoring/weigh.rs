@@ -62,6 +62,8 @@ impl Machine {
             self.tell(Level::Info, "NothingToRestore", text);
         }
         self.stop_restoring();
+        // There is nothing that they could wait for.
+        self.starts_due();
         self.forget();
     }
 
