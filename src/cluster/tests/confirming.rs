@@ -54,7 +54,7 @@ async fn confirm_in_the_base_tier_and_without_kubevirt() {
 }
 
 /// Why a list counts for nothing: without the pods there is no answer at all, another kind is named as unread.
-async fn refused(fake: &Fake, key: &str) -> String {
+async fn refused(fake: &std::sync::Arc<Fake>, key: &str) -> String {
     let answer = fake.cluster().confirm(false).await;
     if key == "list pods" {
         let fault = answer.expect_err(key);
