@@ -160,7 +160,7 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
     while slots.len() > count {
         slots.pop();
     }
-    for at in in_turn(queued, jobs, &fit, &slots) {
+    for at in in_turn(&queued, jobs, &fit, &slots) {
         let (Some(job), Some(vm)) = (jobs.get(at), vms.get_mut(at)) else {
             continue;
         };
@@ -191,7 +191,7 @@ pub fn forecast(jobs: &[Job], knobs: &Knobs, seen: &[Seen]) -> Forecast {
 
 /// Those that wait, in the order in which they are sent.
 fn in_turn(
-    queued: Vec<usize>,
+    queued: &[usize],
     jobs: &[Job],
     fit: &Fit,
     slots: &BinaryHeap<Reverse<Duration>>,

@@ -192,11 +192,11 @@ impl Machine {
             let fate = self.foresee(&case, &frame);
             let verdict = self.by_policy(verdict(&case, &frame), &case, &frame);
             let verdict = self.with_schedulers_words(verdict, case.migrations);
-            let verdict = match verdict {
-                Verdict::Evict(Lane::Migrate) if wanted.too_late.contains(key) => {
-                    Verdict::Wait(Wait::TooLate)
-                }
-                verdict => verdict,
+            let late = wanted.too_late.contains(key);
+            let verdict = if late && verdict == Verdict::Evict(Lane::Migrate) {
+                Verdict::Wait(Wait::TooLate)
+            } else {
+                verdict
             };
             match &verdict {
                 Verdict::Evict(Lane::Migrate) if no_more => {}
