@@ -240,6 +240,61 @@ fn a_start_that_fails_is_tried_again() {
 }
 
 #[test]
+fn a_start_that_fails_for_minutes_is_told_once_and_kept() {
+    let mut story = owed();
+    story.start_answer = reply(503, "no endpoints");
+    story.input(Input::Restore(Token(3)));
+    for _ in 0..20 {
+        story.wait(60);
+    }
+    let told = |n: &&Notice| n.reason == "VmNotStarted";
+    assert_eq!(story.told.iter().filter(told).count(), 1);
+    assert_eq!(story.status().to_start, ["vms/a"]);
+    assert!(story.starts.len() < 30, "slowly: {}", story.starts.len());
+    story.crash();
+    story.start_answer = reply(202, "");
+    story.wait(300);
+    assert!(story.record.is_none() && story.status().warnings.is_empty());
+}
+
+/// A Manual VM whose guest still shuts down when the drain is cancelled.
+fn cancelled_in_its_grace() -> Story {
+    let mut story = Story::full();
+    story.vm_of("a", Strategy::None, false);
+    story.of_vm("a", RunStrategy::Manual).allowed();
+    story.answer("a", 201, "");
+    story.pod("a").deleting = true;
+    story.start_answer = reply(409, "VM is already running");
+    story.show().cancel(false);
+    story
+}
+
+#[test]
+fn a_guest_that_ends_after_the_cancel_is_started() {
+    let mut story = cancelled_in_its_grace();
+    assert_eq!(story.phase(), Phase::Cancelled);
+    assert!(story.was_told("was already told to shut down, which cannot be taken back"));
+    assert_eq!(story.status().to_start, ["vms/a"]);
+    story.wait(60);
+    story.crash();
+    story.wait(30);
+    story.start_answer = reply(202, "");
+    story.wait(30);
+    assert!(story.was_told("is started again after this drain has shut it down"));
+    assert!(story.record.is_none());
+}
+
+#[test]
+fn a_guest_that_never_ends_is_a_persons_turn() {
+    let mut story = cancelled_in_its_grace();
+    for _ in 0..60 {
+        story.wait(30);
+    }
+    assert!(story.was_told("start it by hand then: virtctl start a -n vms"));
+    assert!(story.record.is_none() && story.status().to_start.is_empty());
+}
+
+#[test]
 fn a_bad_annotation_is_told_once_and_the_default_applies() {
     let mut story = Story::full();
     story.vm("a").says_policy("a", "stop").trigger().show();
