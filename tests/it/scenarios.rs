@@ -89,6 +89,7 @@ stories![
     evict_no_handler_base,
     evict_no_handler_deadline,
     plan_no_handler,
+    node_deleted,
     fallback_stop_order,
     fallback_time_too_short,
     fate_halted,
