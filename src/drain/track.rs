@@ -82,6 +82,9 @@ pub struct Track {
     pub seen_ended: bool,
     /// Its VMI came to its end here: a guest that has ended did not move.
     pub seen_final: bool,
+    /// Its VMI came to its end here as `Failed`: it was destroyed after its grace period, or its pod or launcher was taken
+    /// from under it (kubevirt-semantics 5). A guest that shuts down leaves `Succeeded`.
+    pub seen_failed: bool,
     /// Who ended it, where the pod tells; empty: nobody else.
     pub stopped_by: String,
     /// It was stopped, by whoever else, and not for this drain.

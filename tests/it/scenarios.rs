@@ -95,6 +95,7 @@ stories![
     plan_no_handler,
     fallback_no_progress,
     fallback_one_long_grace,
+    node_deleted,
     fallback_stop_order,
     fallback_time_too_short,
     fate_halted,

@@ -156,12 +156,12 @@ fn node_sight(
         why: why.clone(),
     }));
     match slots.node.sight(|_| seen) {
-        Sight::Seen { value: None, fresh } => Sight::Broken {
-            why: match slots.node.malformed().next() {
-                Some(bad) => format!("node {name} cannot be read: {}", bad.why),
-                None => format!("there is no node {name} in this cluster"),
+        Sight::Seen { value: None, fresh } => match slots.node.malformed().next() {
+            Some(bad) => Sight::Broken {
+                why: format!("node {name} cannot be read: {}", bad.why),
+                since: fresh.min(now),
             },
-            since: fresh.min(now),
+            None => Sight::Missing,
         },
         Sight::Seen {
             value: Some(seen),

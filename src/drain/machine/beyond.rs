@@ -4,10 +4,13 @@ use super::Machine;
 use super::undo::by_hand;
 use crate::drain::action::Level;
 use crate::drain::time::Mono;
-use crate::drain::world::{KubeVirtView, NodeView, ObjectRef};
+use crate::drain::world::{KubeVirtView, NodeView, ObjectRef, Picture, Sight};
 
 /// The taint of a cordon; a KubeVirt may be told to drain at it.
 const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
+
+/// Key under which it is told that the Node object is gone.
+const NODE_GONE: &str = "node gone";
 
 impl Machine {
     /// KubeVirt keeps the marks of a node with its drain taint.
@@ -79,5 +82,29 @@ impl Machine {
             );
             self.tell_once(&format!("taint {taint}"), Level::Warn, "ForeignTaint", text);
         }
+    }
+
+    /// Somebody deletes the Node object in mid-drain: its pods are removed by force, and their guests with them. It is told
+    /// once; an Event about what is gone would reach nobody.
+    pub(super) fn watch_node(&mut self, picture: &Picture) {
+        let gone = self.phase.is_draining() && matches!(picture.node, Sight::Missing);
+        if !gone || self.node.is_none() || self.told.contains_key(NODE_GONE) {
+            return;
+        }
+        let text = self.node_gone_text();
+        self.told.insert(NODE_GONE.to_owned(), text.clone());
+        self.tell(Level::Warn, "NodeTrouble", text);
+    }
+
+    /// The same for `status`.
+    pub(super) fn node_gone(&self) -> Option<String> {
+        self.told.get(NODE_GONE).cloned()
+    }
+
+    fn node_gone_text(&self) -> String {
+        format!(
+            "the Node object {} was deleted in the middle of the drain, and not by us: the cluster removes its pods by force, so guests may be killed instead of moved; kubelet registers the node again when it is restarted",
+            self.policy.node_name
+        )
     }
 }

@@ -15,7 +15,7 @@ use crate::drain::time::Mono;
 use crate::drain::track::Track;
 use crate::drain::world::{
     Fresh, MigrationPhase, MigrationView, ObjectRef, Picture, PodKind, PodView, Sight, VmName,
-    VmiView,
+    VmiPhase, VmiView,
 };
 use std::collections::BTreeSet;
 
@@ -29,6 +29,7 @@ impl Machine {
         if !(self.phase.is_draining() || self.phase == Phase::Cancelling) {
             return;
         }
+        self.watch_node(&picture);
         let before = std::mem::replace(&mut self.picture, picture);
         // Of the Node the newest version counts, whichever picture brought it.
         if node_version(&before) > node_version(&self.picture) {
@@ -227,13 +228,15 @@ impl Machine {
 
     /// What is no longer in the picture, or holds no guest any more, has come to its end here.
     fn end_tracks(&mut self, index: &Index<'_>, now: Mono) {
-        let mut ended = Vec::new();
+        let mut ended = self.killed_after_all(index);
         for (key, track) in &mut self.tracks {
             if track.ended.is_some() {
                 continue;
             }
             let final_here = |vmi: &VmiView| vmi.is_final() && vmi.node == self.policy.node_name;
-            track.seen_final |= index.vmi_of(track).is_some_and(final_here);
+            let vmi = index.vmi_of(track).filter(|vmi| final_here(vmi));
+            track.seen_final |= vmi.is_some();
+            track.seen_failed |= vmi.is_some_and(|vmi| vmi.phase == VmiPhase::Failed);
             let over = match index.pod_of(track) {
                 Some(pod) => pod.is_empty_of_guest(),
                 None if track.pod.uid.is_empty() => {
@@ -249,8 +252,53 @@ impl Machine {
             }
         }
         for (key, outcome) in ended {
-            self.tell_end(&key, outcome);
+            if !self.told_with_its_pod(&key, outcome) {
+                self.tell_end(&key, outcome);
+            }
         }
+    }
+
+    /// Its VMI was seen longer than its pod, with which its end was told: it is shown as that one.
+    fn told_with_its_pod(&mut self, key: &str, outcome: VmPhase) -> bool {
+        let Some(track) = self.tracks.get(key) else {
+            return true;
+        };
+        if outcome != VmPhase::ShutDown || !track.pod.uid.is_empty() {
+            return false;
+        }
+        let same = |t: &&Track| t.vmi_uid == track.vmi_uid && !t.pod.uid.is_empty();
+        let with_pod = self.tracks.values().filter(same);
+        let mut ended = with_pod.filter(|t| matches!(t.ended, Some((VmPhase::ShutDown, _))));
+        let Some(says) = ended.next().map(|t| t.says.clone()) else {
+            return false;
+        };
+        if let Some(track) = self.tracks.get_mut(key) {
+            track.shown = outcome;
+            track.shown_since = track.ended.unwrap_or_default().1;
+            track.says = says;
+        }
+        true
+    }
+
+    /// Their pods have ended before, and now their VMIs say how: not in order.
+    fn killed_after_all(&mut self, index: &Index<'_>) -> Vec<(String, VmPhase)> {
+        let node = &self.policy.node_name;
+        let mut found = Vec::new();
+        for (key, track) in &mut self.tracks {
+            let Some((VmPhase::ShutDown | VmPhase::Gone, at)) = track.ended else {
+                continue;
+            };
+            let failed = |vmi: &&VmiView| vmi.phase == VmiPhase::Failed && vmi.node == *node;
+            let by_uid = !track.vmi_uid.is_empty() && !track.seen_failed;
+            if by_uid && index.vmi_of(track).filter(failed).is_some() {
+                track.seen_final = true;
+                track.seen_failed = true;
+                let outcome = track.outcome();
+                track.ended = Some((outcome, at));
+                found.push((key.clone(), outcome));
+            }
+        }
+        found
     }
 
     pub(super) fn answered(

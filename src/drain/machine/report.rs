@@ -132,6 +132,7 @@ impl Machine {
         if let Some(drain) = &self.drain {
             out.extend((!drain.trouble.is_empty()).then(|| drain.trouble.clone()));
             out.extend(drain.undo.remains.iter().cloned());
+            out.extend(self.node_gone());
         }
         out.extend(self.restore_warning(now));
         out.extend(self.not_started.values().cloned());

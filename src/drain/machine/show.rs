@@ -153,6 +153,12 @@ impl Machine {
             VmPhase::ShutDown if !track.evicted() && !suspect.is_empty() => {
                 format!("guest has ended, probably stopped by {suspect}")
             }
+            VmPhase::ShutDown if track.seen_failed && track.evicted() => {
+                "guest did not end in order (its VMI is Failed): it did not heed the shutdown in its grace period, or was killed".into()
+            }
+            VmPhase::ShutDown if track.seen_failed => {
+                "guest has ended, not by this drain and not in order (its VMI is Failed): it was killed, or has crashed".into()
+            }
             VmPhase::ShutDown if track.evicted() && !restarts_by_itself(&track.lot.owner) => {
                 let again = again(&track.lot.owner, track.lot.choice.way);
                 format!("guest was shut down in {took}; {again}")
@@ -179,9 +185,15 @@ impl Machine {
         let text = format!("{}: {}", track.vm, track.says);
         let vm = track.vmi();
         track.by_others = outcome == VmPhase::ShutDown
-            && (!track.stopped_by.is_empty() || (!track.evicted() && !suspect.is_empty()));
-        let (level, reason) = if track.by_others {
+            && (!track.stopped_by.is_empty()
+                || (!track.evicted() && !suspect.is_empty())
+                // One VM counts once, although its VMI was seen longer than its pod.
+                || (!track.evicted() && track.seen_failed && !track.pod.uid.is_empty()));
+        let killed = outcome == VmPhase::ShutDown && track.seen_failed;
+        let (level, reason) = if track.by_others || (killed && !track.evicted()) {
             (Level::Warn, "VmStoppedByOthers")
+        } else if killed {
+            (Level::Warn, "VmKilled")
         } else if outcome == VmPhase::ShutDown {
             (Level::Info, "VmShutDown")
         } else {

@@ -73,7 +73,7 @@ pub enum Sight<T> {
         /// What is missing and which part of the RBAC manifest cures it.
         why: String,
     },
-    /// The kind does not exist on this cluster (404).
+    /// The kind does not exist on this cluster (404); of the own Node: there is none of this name.
     Missing,
     /// Requests fail for another reason; the last picture is kept by the adapter while it is useful.
     Broken {

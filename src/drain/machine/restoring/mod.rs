@@ -154,7 +154,14 @@ impl Machine {
                     restore.trouble = format!("the Node cannot be seen: {why}");
                 }
             }
-            Sight::Pending | Sight::Missing => {}
+            Sight::Missing => {
+                let node = &self.policy.node_name;
+                if let Some(restore) = &mut self.restore {
+                    restore.trouble =
+                        format!("the Node cannot be seen: there is no node {node} in this cluster");
+                }
+            }
+            Sight::Pending => {}
         }
     }
 

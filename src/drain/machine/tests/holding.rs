@@ -224,3 +224,25 @@ fn a_kubelet_that_stays_behind_after_a_cancel_is_named_with_its_cure() {
     );
     assert!(story.was_told("systemctl restart kubelet"));
 }
+
+/// Its pod is taken away by force, and KubeVirt says a moment later how its guest ended.
+#[test]
+fn a_guest_that_others_have_killed_was_not_shut_down() {
+    let mut story = Story::full();
+    story.vm("a").shutdown().accepted("a");
+    story.pods.clear();
+    story.show();
+    story.vmi("a").phase = VmiPhase::Failed;
+    story.show();
+    assert!(story.was_told("not by this drain and not in order (its VMI is Failed)"));
+    assert!(!story.was_told("guest was shut down"));
+    assert!(story.was_told("; 1 of them were stopped by others, not moved"));
+    assert_eq!(story.phase(), Phase::Drained);
+    // One that ends in order leaves `Succeeded`.
+    let mut story = Story::full();
+    story.vm("a").shutdown().accepted("a");
+    story.vmi("a").phase = VmiPhase::Succeeded;
+    story.pods.clear();
+    story.show();
+    assert!(!story.was_told("Failed") && story.was_told("guest was shut down"));
+}
