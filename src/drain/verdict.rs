@@ -204,17 +204,11 @@ impl fmt::Display for Wait {
             }
             Self::HeldBack(why) => write!(f, "KubeVirt holds the migration back: {why}"),
             Self::Scheduling => f.write_str("target pod is being scheduled and started"),
-            Self::Unplaced { denied } => {
-                let tells = if *denied {
-                    "kubectl describe the pod tells, and with rbac/targets.yaml this line"
-                } else {
-                    "kubectl describe the pod tells"
-                };
-                write!(
-                    f,
-                    "the target pod does not start: perhaps no other node has room for it or fits its CPU model ({tells}); KubeVirt gives up after 5 minutes and tries again"
-                )
-            }
+            Self::Unplaced { denied } => write!(
+                f,
+                "the target pod does not start: perhaps no other node has room for it or fits its CPU model ({}); KubeVirt gives up after 5 minutes and tries again",
+                who_tells(*denied)
+            ),
             Self::Unschedulable { says } => write!(
                 f,
                 "no other node takes its target pod: {says}; KubeVirt gives up after 5 minutes and tries again"
@@ -275,6 +269,15 @@ impl fmt::Display for Wait {
             ),
             Self::PodUnseen => f.write_str("its pod has not been seen yet"),
         }
+    }
+}
+
+/// Who knows why a target pod does not start.
+fn who_tells(denied: bool) -> &'static str {
+    if denied {
+        "kubectl describe the pod tells, and with rbac/targets.yaml this line"
+    } else {
+        "kubectl describe the pod tells"
     }
 }
 

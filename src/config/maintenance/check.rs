@@ -73,19 +73,13 @@ impl Maintenance {
         }
         let timed = self.deadline.is_some() || self.on_deadline.is_some();
         if !self.action.drains() && timed {
-            fault(
-                "deadline",
-                format!(
-                    "and on_deadline are for a drain; \"{}\" has none",
-                    self.action.word()
-                ),
-            );
+            let word = self.action.word();
+            let what = format!("and on_deadline are for a drain; \"{word}\" has none");
+            fault("deadline", what);
         }
         if !self.action.drains() && self.scope.is_some() {
-            fault(
-                "scope",
-                format!("is for a drain; \"{}\" has none", self.action.word()),
-            );
+            let word = self.action.word();
+            fault("scope", format!("is for a drain; \"{word}\" has none"));
         }
         faults
     }

@@ -192,12 +192,7 @@ impl Machine {
             let fate = self.foresee(&case, &frame);
             let verdict = self.by_policy(verdict(&case, &frame), &case, &frame);
             let verdict = self.with_schedulers_words(verdict, case.migrations);
-            let late = wanted.too_late.contains(key);
-            let verdict = if late && verdict == Verdict::Evict(Lane::Migrate) {
-                Verdict::Wait(Wait::TooLate)
-            } else {
-                verdict
-            };
+            let verdict = in_time(verdict, wanted.too_late.contains(key));
             match &verdict {
                 Verdict::Evict(Lane::Migrate) if no_more => {}
                 Verdict::Evict(Lane::Migrate) => due.migrate.push((track.memory, key.clone())),
@@ -454,4 +449,12 @@ pub(super) struct Due {
     pub(super) stop: Vec<(Duration, String, StopWhy)>,
     aborts: Vec<(String, ObjectRef, StopWhy)>,
     ask: Vec<(u64, String)>,
+}
+
+/// A migration that would not end in time is not begun.
+fn in_time(verdict: Verdict, late: bool) -> Verdict {
+    if late && verdict == Verdict::Evict(Lane::Migrate) {
+        return Verdict::Wait(Wait::TooLate);
+    }
+    verdict
 }

@@ -290,7 +290,7 @@ impl Machine {
             };
             let failed = |vmi: &&VmiView| vmi.phase == VmiPhase::Failed && vmi.node == *node;
             let by_uid = !track.vmi_uid.is_empty() && !track.seen_failed;
-            if by_uid && index.vmi_of(track).filter(failed).is_some() {
+            if by_uid && index.vmi_of(track).is_some_and(|vmi| failed(&vmi)) {
                 track.seen_final = true;
                 track.seen_failed = true;
                 let outcome = track.outcome();

@@ -68,7 +68,13 @@ fn row<'a>(
     let owner = vmi.map_or_else(Owner::default, |vmi| owner_of(vmi, vm));
     let choice = chosen(&scene.policy.ways, &pod.vm, Some(pod), vm);
     let known = known(pod, vmi, (&owner, choice.way), survey, answer, scene);
-    let late = fate(&facts(Course::Refused, vmi, (&owner, choice.way), survey, scene));
+    let late = fate(&facts(
+        Course::Refused,
+        vmi,
+        (&owner, choice.way),
+        survey,
+        scene,
+    ));
     let mut row = Row {
         fate: known.fate,
         late,
