@@ -227,7 +227,7 @@ pub struct Gates {
     /// next start.
     pub hooks: PathBuf,
     /// How long one hook may take. All of a gate together get a quarter of the time to the deadline, and before the
-    /// release what is left of logind's limit: no hook holds the host longer than that.
+    /// release half of what is left of logind's limit: no hook holds the host longer than that.
     #[serde(with = "span")]
     pub hook_timeout: Duration,
     /// What a failed hook does to the drain. Told in the journal and by an Event in any case.
