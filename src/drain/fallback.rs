@@ -113,6 +113,15 @@ impl Schedule {
         })
     }
 
+    /// Whom to tell now. `asked`: somebody has asked to go, so nobody is migrated any more.
+    pub fn told_now(&self, asked: bool, now: Mono) -> Vec<&Guest> {
+        if asked {
+            self.turn(now).collect()
+        } else {
+            self.due(now).collect()
+        }
+    }
+
     /// The next moment at which a guest's turn comes by itself.
     pub fn next(&self, now: Mono) -> Option<Mono> {
         let later = self.moments().map(|(_, latest)| latest);

@@ -297,6 +297,11 @@ impl Default for Timing {
 }
 
 impl Policy {
+    /// How long the copy of so many bytes takes at the configured rate.
+    pub fn copies_for(&self, bytes: u64) -> Duration {
+        Duration::from_millis(bytes.saturating_mul(1000) / self.migration_rate.max(1))
+    }
+
     /// The defaults of the packaged configuration for the node `node_name`.
     pub fn for_node(node_name: &str) -> Self {
         Self {

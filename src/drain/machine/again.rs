@@ -33,12 +33,17 @@ impl Machine {
         let Some(note) = self.tracks.get(key).and_then(start_note) else {
             return;
         };
+        self.owe_of(&note).has_ended();
+    }
+
+    /// What is owed to this VM; of another VMI of its name it begins anew.
+    fn owe_of(&mut self, note: &StartNote) -> &mut Owed {
         let new = || Owed::new(note.clone());
         let owed = self.owed.entry(note.vm.clone()).or_insert_with(new);
         if owed.note.vmi_uid != note.vmi_uid {
             *owed = new();
         }
-        owed.has_ended();
+        owed
     }
 
     /// A drain ends while guests still shut down for it: what will be owed to them once they have ended. Nobody looks at
@@ -46,10 +51,7 @@ impl Machine {
     pub(super) fn owe_what_ends(&mut self) {
         let ends = self.tracks.values().filter(|t| shuts_down(t));
         for note in ends.filter_map(start_note).collect::<Vec<_>>() {
-            let known = self.owed.get(&note.vm);
-            if known.is_none_or(|owed| owed.note.vmi_uid != note.vmi_uid) {
-                self.owed.insert(note.vm.clone(), Owed::new(note));
-            }
+            self.owe_of(&note);
         }
     }
 
@@ -173,10 +175,7 @@ impl Machine {
             Started::Denied => {
                 let why =
                     "right update on virtualmachines/start is missing; rbac/start.yaml gives it";
-                let text = cannot_start(&note, why, "start it");
-                self.start_over(&note, Level::Warn, "VmNotStarted", text.clone());
-                self.not_started.insert(note.vm, text);
-                return;
+                return self.start_given_up(&note, cannot_start(&note, why, "start it"));
             }
         };
         let pause = if slow {
@@ -208,6 +207,11 @@ impl Machine {
             note.run.word(),
             note.by_hand()
         );
+        self.start_given_up(note, text);
+    }
+
+    /// A person has to start it: `status` keeps saying so.
+    fn start_given_up(&mut self, note: &StartNote, text: String) {
         self.start_over(note, Level::Warn, "VmNotStarted", text.clone());
         self.not_started.insert(note.vm.clone(), text);
     }

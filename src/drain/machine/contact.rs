@@ -138,9 +138,9 @@ impl Machine {
             patience(self.policy.unreachable, left)
         };
         let hurry = usual.min(self.policy.timing.request);
-        let rack = drain.trigger.as_ref().is_some_and(|t| t.shutdown_vms);
+        let rack = drain.is_of_the_rack();
         if rack || drain.falling.asked || drain.falling.since.is_some() {
-            // Nobody is migrated any more: nothing is gained by waiting.
+            // Guests are told by the clock, or all of them: nothing is gained by waiting.
             return reached + hurry;
         }
         // Guests that need the time that is left do not wait for it either.

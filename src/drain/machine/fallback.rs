@@ -69,7 +69,7 @@ impl Machine {
         let Some(drain) = &self.drain else {
             return false;
         };
-        let rack = drain.trigger.as_ref().is_some_and(|t| t.shutdown_vms);
+        let rack = drain.is_of_the_rack();
         (rack || drain.falling.asked) && self.may_stop()
     }
 
@@ -153,11 +153,8 @@ impl Machine {
                 .is_some_and(|t| t.stop.is_some())
         };
         let all = schedule.moments().filter(|(guest, _)| !told(guest)).count();
-        let due: Vec<&Guest> = if asked {
-            schedule.turn(now).filter(|g| !told(g)).collect()
-        } else {
-            schedule.due(now).filter(|g| !told(g)).collect()
-        };
+        let mut due = schedule.told_now(asked, now);
+        due.retain(|guest| !told(guest));
         let Some(longest) = due.iter().map(|guest| guest.needs).max() else {
             return;
         };
@@ -213,12 +210,12 @@ impl Machine {
         let Some(falling) = self.drain.as_ref().map(|d| d.falling) else {
             return;
         };
-        let (why, due): (_, Vec<&Guest>) = if falling.asked {
-            (StopWhy::Asked, schedule.turn(now).collect())
+        let why = if falling.asked {
+            StopWhy::Asked
         } else {
-            (StopWhy::Deadline, schedule.due(now).collect())
+            StopWhy::Deadline
         };
-        for guest in due {
+        for guest in schedule.told_now(falling.asked, now) {
             stops
                 .entry(guest.key.clone())
                 .or_insert_with(|| why.clone());

@@ -21,12 +21,7 @@ impl Machine {
             Ok(fresh) => fresh,
             Err(fault) => {
                 self.retry_later(&fault, now);
-                let text = format!("cannot confirm that the node is empty: {}", fault.text);
-                if let Some(drain) = &mut self.drain {
-                    drain.trouble.clone_from(&text);
-                }
-                self.tell_once("confirm", Level::Warn, "ConfirmFailed", text);
-                return;
+                return self.tell_unconfirmed(&fault.text);
             }
         };
         if self.phase != Phase::Confirming {
@@ -55,10 +50,7 @@ impl Machine {
         }
         if stale || left || !unread.is_empty() {
             self.phase = self.working();
-            self.retries += 1;
-            let timing = self.policy.timing;
-            self.retry_at = now + doubled(timing.retry_first, timing.retry_most, self.retries);
-            return;
+            return self.confirm_later(now);
         }
         self.retry_done();
         if self.others_can_go() {
@@ -87,13 +79,24 @@ impl Machine {
             self.tell_once("unread", Level::Warn, "ConfirmedByPods", text);
             return true;
         }
-        let text = format!("cannot confirm that the node is empty: {why}");
-        drain.trouble.clone_from(&text);
+        self.confirm_later(now);
+        self.tell_unconfirmed(why);
+        false
+    }
+
+    /// Fresh lists are asked for again after a pause that grows.
+    fn confirm_later(&mut self, now: Mono) {
         self.retries += 1;
         let timing = self.policy.timing;
         self.retry_at = now + doubled(timing.retry_first, timing.retry_most, self.retries);
+    }
+
+    fn tell_unconfirmed(&mut self, why: &str) {
+        let text = format!("cannot confirm that the node is empty: {why}");
+        if let Some(drain) = &mut self.drain {
+            drain.trouble.clone_from(&text);
+        }
         self.tell_once("confirm", Level::Warn, "ConfirmFailed", text);
-        false
     }
 
     pub(super) fn drained(&mut self, now: Mono) {
@@ -157,7 +160,7 @@ impl Machine {
         let Some(drain) = &mut self.drain else {
             return false;
         };
-        let rack = drain.trigger.as_ref().is_some_and(|t| t.shutdown_vms);
+        let rack = drain.is_of_the_rack();
         if goes || rack || drain.falling.asked || drain.shutting_down || drain.then.is_none() {
             return false;
         }
@@ -373,7 +376,7 @@ impl Machine {
         drain.exit = Some(if unreachable { 7 } else { 3 });
         drain.end = text;
         let down = drain.shutting_down;
-        let rack = drain.trigger.as_ref().is_some_and(|t| t.shutdown_vms);
+        let rack = drain.is_of_the_rack();
         // A host that nobody holds down stays up rather than kill a guest that was not even told; unless going down
         // is what was asked for.
         let goes = match ending {

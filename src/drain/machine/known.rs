@@ -1,8 +1,8 @@
 //! Which VMs are known not to move, or not in time? Nothing is gained by waiting for the deadline with those.
 
-use super::Machine;
 use super::guests::Wanted;
 use super::index::Index;
+use super::{Drain, Machine};
 use crate::drain::answer::Answer;
 use crate::drain::fallback::Schedule;
 use crate::drain::stop::StopWhy;
@@ -26,11 +26,7 @@ impl Machine {
         wanted: &mut Wanted,
         now: Mono,
     ) {
-        let rack = self
-            .drain
-            .as_ref()
-            .and_then(|d| d.trigger.as_ref())
-            .is_some_and(|t| t.shutdown_vms);
+        let rack = self.drain.as_ref().is_some_and(Drain::is_of_the_rack);
         let short = self.is_short();
         for (at, group) in schedule.groups.iter().enumerate() {
             for guest in &group.guests {
@@ -172,8 +168,7 @@ impl Machine {
 
     /// How long its migration should take, once it copies.
     pub(super) fn estimate(&self, track: &Track) -> Duration {
-        let rate = self.policy.migration_rate.max(1);
-        Duration::from_millis(track.memory.saturating_mul(1000) / rate)
+        self.policy.copies_for(track.memory)
     }
 }
 

@@ -419,6 +419,11 @@ impl Machine {
 }
 
 impl Drain {
+    /// The whole rack goes down: nobody is migrated, every guest is told at once.
+    pub(super) fn is_of_the_rack(&self) -> bool {
+        self.trigger.as_ref().is_some_and(|t| t.shutdown_vms)
+    }
+
     /// The cordon is to outlive the boot.
     pub(super) fn keeps_cordon(&self) -> bool {
         self.trigger.as_ref().is_some_and(|t| t.keep_cordoned)

@@ -89,8 +89,9 @@ fn late(vms: &[Row<'_>], scene: &Scene, slots: u32, limit: Duration) -> BTreeMap
         .map(|(guest, latest)| (guest.key.as_str(), latest))
         .collect();
     let takes = |row: &Row<'_>| {
-        let bytes = row.shown.memory.unwrap_or_default();
-        Duration::from_millis(bytes.saturating_mul(1000) / scene.policy.migration_rate.max(1))
+        scene
+            .policy
+            .copies_for(row.shown.memory.unwrap_or_default())
     };
     let mut free = vec![start; usize::try_from(slots).unwrap_or(1)];
     let mut queue = BTreeMap::new();

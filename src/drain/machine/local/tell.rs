@@ -62,7 +62,7 @@ impl Machine {
         let Some(drain) = &self.drain else {
             return BTreeSet::new();
         };
-        let rack = drain.trigger.as_ref().is_some_and(|t| t.shutdown_vms);
+        let rack = drain.is_of_the_rack();
         let here: Vec<&Track> = view
             .guests
             .iter()
